@@ -185,6 +185,9 @@ void native_write_experts(struct export *x, const struct trajectory *t, const ch
 /* The summary object. */
 void native_write_summary(struct export *x, struct json_out *o);
 
+/* Ends the list of an envelope: `],"summary":{...}}`. */
+void native_write_end(struct export *x, struct buf *out);
+
 /* Writes the summary's member `warnings`: sentences about data that a trainer may miss. */
 void native_write_warnings(const struct export *x, struct json_out *o);
 

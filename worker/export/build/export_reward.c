@@ -65,10 +65,11 @@ bool export_reward(const struct export *x, double *ret)
     return x->rewarded;
 }
 
-void export_put_reward(const struct export *x, struct json_out *o)
+void export_put_reward(const struct export *x, const char *key, struct json_out *o)
 {
     double reward;
 
+    json_out_key(o, key);
     if (export_reward(x, &reward))
         json_out_double(o, reward);
     else

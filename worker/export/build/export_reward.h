@@ -15,7 +15,7 @@ void export_take_reward(struct export *x);
  * else the session's. Returns false if it is unknown. */
 bool export_reward(const struct export *x, double *ret);
 
-/* Writes the number, or null. */
-void export_put_reward(const struct export *x, struct json_out *o);
+/* Writes the member: the number, or null. */
+void export_put_reward(const struct export *x, const char *key, struct json_out *o);
 
 #endif

@@ -342,14 +342,8 @@ static void atif_begin(struct export *x, struct buf *out)
     buf_puts(out, "{\"trajectories\":[");
 }
 
-static void atif_end(struct export *x, struct buf *out)
-{
-    struct json_out o = json_out_to(out);
-
-    buf_puts(out, "],\"summary\":");
-    native_write_summary(x, &o);
-    buf_add_c(out, '}');
-}
-
-const struct format format_atif = {
-    .text_too = true, .passes = 1, .begin = atif_begin, .write = atif_write, .end = atif_end};
+const struct format format_atif = {.text_too = true,
+                                   .passes = 1,
+                                   .begin = atif_begin,
+                                   .write = atif_write,
+                                   .end = native_write_end};

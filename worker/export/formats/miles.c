@@ -20,7 +20,8 @@
 /* --- metadata for miles' dashboards and metrics --- */
 
 /* miles builds `lifecycle` from records of calls, and `tito_session_mismatch` from a comparison by
- * segments. Here the times are those of the answers, and the mismatch is the drift of the export. */
+ * segments. Here the times are those of the answers, and the mismatch is the drift of the export.
+ */
 
 static void put_turn(const struct trajectory *t, uint32_t i, struct json_out *o)
 {
@@ -126,13 +127,6 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     json_out_end_obj(o);
 }
 
-/* Writes the reward, perhaps as null: a reader of version 2 needs the key. */
-static void put_reward(const struct export *x, struct json_out *o)
-{
-    json_out_key(o, "reward");
-    export_put_reward(x, o);
-}
-
 MAY_PAUSE static void collect_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
@@ -147,7 +141,7 @@ MAY_PAUSE static void collect_sample(struct export *x, const struct trajectory *
     sample_put_cache(t, &o);
     put_metadata(x, t, &o);
     sample_put_pictures(x, t, media_inline(x), &o);
-    put_reward(x, &o);
+    export_put_reward(x, "reward", &o); /* perhaps null: a reader of version 2 needs the key */
     json_out_member_arr(&o, "nulls");
     if (!t->logprobs)
         json_out_cstr(&o, "rollout_log_probs");

@@ -380,8 +380,7 @@ void native_write_summary(struct export *x, struct json_out *o)
         json_out_member_str(o, "adapter", session_adapter(x->session));
     if (v.told_stop) /* so that the result is the same before and after finalize */
         session_put_stop(x->session, o);
-    json_out_key(o, "reward");
-    export_put_reward(x, o);
+    export_put_reward(x, "reward", o);
     native_write_warnings(x, o);
     json_out_end_obj(o);
 }
@@ -397,15 +396,20 @@ static void json_begin(struct export *x, struct buf *out)
     json_out_member_arr(&o, "trajectories");
 }
 
-/* Writes the end. Images in it are sent through the rope. */
+void native_write_end(struct export *x, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    buf_puts(out, "],\"summary\":");
+    native_write_summary(x, &o);
+    buf_add_c(out, '}');
+}
+
+/* Images in the summary are sent through the rope. */
 static void json_end(struct export *x, struct buf *out)
 {
-    struct json_out o = json_out_to(&x->rope.text);
-
     (void)out;
-    buf_puts(o.b, "],\"summary\":");
-    native_write_summary(x, &o);
-    buf_add_c(o.b, '}');
+    native_write_end(x, &x->rope.text);
 }
 
 const struct format format_json = {.text_too = true,

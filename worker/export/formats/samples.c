@@ -21,21 +21,6 @@ static void samples_begin(struct export *x, struct buf *out)
     buf_puts(out, "{\"samples\":[");
 }
 
-static void samples_end(struct export *x, struct buf *out)
-{
-    struct json_out o = json_out_to(out);
-
-    buf_puts(out, "],\"summary\":");
-    native_write_summary(x, &o);
-    buf_add_c(out, '}');
-}
-
-static void put_reward(const struct export *x, struct json_out *o)
-{
-    json_out_key(o, "reward");
-    export_put_reward(x, o);
-}
-
 /* --- slime: masks and logprobs over the response region --- */
 
 /* Writes slime's form of the sampling support: ids in ragged rows, which are empty between
@@ -65,7 +50,7 @@ MAY_PAUSE static void slime_write(struct export *x, const struct trajectory *t)
         export_array(x, &o, "rollout_log_probs", PIECE_JSON_F32, t->logprobs, t->n);
     else
         json_out_member_null(&o, "rollout_log_probs");
-    put_reward(x, &o);
+    export_put_reward(x, "reward", &o);
     sample_put_pictures(x, t, false, &o);
     json_out_member_cstr(&o, "status", sample_status(t));
     sample_put_versions(t, &o);
@@ -219,7 +204,7 @@ MAY_PAUSE static void prime_rl_write(struct export *x, const struct trajectory *
         put_token_types(x, t, &o);
     if (t->n_images > 0 && x->options.media != MEDIA_NONE)
         put_refs(x, t, &o);
-    put_reward(x, &o);
+    export_put_reward(x, "reward", &o);
     json_out_member_obj(&o, "metadata");
     json_out_member_str(&o, "session_id", session_view(x->session).id);
     native_write_rest(x, t, &o);
@@ -231,14 +216,14 @@ const struct format format_slime = {.needs_reward = true,
                                     .passes = 1,
                                     .begin = samples_begin,
                                     .write = slime_write,
-                                    .end = samples_end};
+                                    .end = native_write_end};
 
 const struct format format_prime_rl = {.needs_reward = true,
                                        .needs_logprobs = true,
                                        .passes = 1,
                                        .begin = samples_begin,
                                        .write = prime_rl_write,
-                                       .end = samples_end};
+                                       .end = native_write_end};
 
 /* --- openai-messages: one line a trajectory --- */
 

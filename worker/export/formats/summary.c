@@ -21,8 +21,7 @@ static void none_end(struct export *x, struct buf *out)
     json_out_member_str(&o, "session_id", session_view(x->session).id);
     json_out_member_cstr(&o, "phase", session_phase_name(x->session));
     session_put_stop(x->session, &o);
-    json_out_key(&o, "reward");
-    export_put_reward(x, &o);
+    export_put_reward(x, "reward", &o);
     json_out_member_obj(&o, "reward_info");
     for (size_t i = 0; i < r->members.n; i++) {
         json_out_key_str(&o, r->members.at[i].key);

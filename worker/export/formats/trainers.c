@@ -192,8 +192,7 @@ static void verl_columns(struct export *x, const struct trajectory *t, struct js
     json_out_member_obj(o, "multi_modal_inputs");
     json_out_end_obj(o);
     json_out_member_i64(o, "num_turns", t->verl_num_turns);
-    json_out_key(o, "reward_score");
-    export_put_reward(x, o);
+    export_put_reward(x, "reward_score", o);
     put_reward_extra(x, o);
     put_extra_fields(x, t, o);
     for (uint32_t i = 0; data && i < data->n; i++) {

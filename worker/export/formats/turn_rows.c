@@ -20,15 +20,6 @@ struct rows {
     uint8_t *told; /* nemo-gym: written checkpoints, by id */
 };
 
-static void rows_end(struct export *x, struct buf *out)
-{
-    struct json_out o = json_out_to(out);
-
-    buf_puts(out, "],\"summary\":");
-    native_write_summary(x, &o);
-    buf_add_c(out, '}');
-}
-
 /* --- SkyRL: a step is a turn after the whole prompt of its call --- */
 
 static void steps_begin(struct export *x, struct buf *out)
@@ -109,8 +100,11 @@ MAY_PAUSE static void steps_write(struct export *x, const struct trajectory *t)
     write_rows(x, put_step);
 }
 
-const struct format format_skyrl = {
-    .needs_reward = true, .passes = 1, .begin = steps_begin, .write = steps_write, .end = rows_end};
+const struct format format_skyrl = {.needs_reward = true,
+                                    .passes = 1,
+                                    .begin = steps_begin,
+                                    .write = steps_write,
+                                    .end = native_write_end};
 
 /* --- NeMo Gym: a record is a call, even if several trajectories contain it --- */
 
@@ -158,8 +152,7 @@ static void put_record(struct export *x, const struct trajectory *t,
     json_out_member_null(o, "routed_experts");
     put_output_items(turn->checkpoint, o);
     json_out_member_seconds(o, "created_at", turn->checkpoint->at_ms);
-    json_out_key(o, "reward");
-    export_put_reward(x, o);
+    export_put_reward(x, "reward", o);
     put_turn(t, turn, o);
     json_out_end_obj(o);
 }
@@ -187,4 +180,4 @@ const struct format format_nemo_gym = {.needs_reward = true,
                                        .passes = 1,
                                        .begin = records_begin,
                                        .write = records_write,
-                                       .end = rows_end};
+                                       .end = native_write_end};
