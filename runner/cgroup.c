@@ -30,14 +30,6 @@ static struct {
     unsigned runs;
 } own;
 
-static char *path_in(const char *folder, const char *name)
-{
-    struct buf out = {0};
-
-    buf_printf(&out, "%s/%s", folder, name);
-    return buf_take(&out);
-}
-
 /* Finds the mount point of cgroup2: the second word of the first line of /proc/self/mounts whose
  * third word is cgroup2. */
 static bool find_mount(char ret[LINE])
@@ -62,7 +54,7 @@ static char *find_own(void)
     while (f && !found && fgets(line, sizeof(line), f)) {
         line[strcspn(line, "\n")] = 0;
         if (strncmp(line, "0::/", 4) == 0 && find_mount(mount))
-            found = path_in(mount, line + 4);
+            found = path_join(mount, line + 4);
     }
     if (f)
         (void)fclose(f);
@@ -71,7 +63,7 @@ static char *find_own(void)
 
 static int write_control_file(const char *folder, const char *name, const char *word)
 {
-    char *path = path_in(folder, name);
+    char *path = path_join(folder, name);
     int fd = open(path, O_WRONLY | O_CLOEXEC), rc = -1;
 
     if (fd >= 0) {
@@ -92,7 +84,7 @@ static void kill_groups(const char *folder)
     (void)write_control_file(folder, "cgroup.kill", "1");
     while (d && (one = readdir(d))) {
         char *path =
-            one->d_type == DT_DIR && one->d_name[0] != '.' ? path_in(folder, one->d_name) : NULL;
+            one->d_type == DT_DIR && one->d_name[0] != '.' ? path_join(folder, one->d_name) : NULL;
 
         for (int i = 0; path && rmdir(path) && i < REMOVE_TRIES; i++)
             (void)usleep(10000);
@@ -115,7 +107,7 @@ static void end_leftovers(const char *group)
 
         if (one->d_type != DT_DIR || strncmp(one->d_name, "rollgate-", 9) != 0)
             continue;
-        path = path_in(group, one->d_name);
+        path = path_join(group, one->d_name);
         fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
             log_info(NULL, "ending what an executor before left", LOG_T("cgroup", path));
@@ -137,8 +129,8 @@ void cgroup_open(void)
         return;
     end_leftovers(group);
     (void)snprintf(name, sizeof(name), "rollgate-%d", (int)getpid());
-    folder = path_in(group, name);
-    killer = path_in(folder, "cgroup.kill");
+    folder = path_join(group, name);
+    killer = path_join(folder, "cgroup.kill");
     own.lock = mkdir(folder, 0755) == 0 ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (own.lock >= 0 && flock(own.lock, LOCK_EX | LOCK_NB) == 0 && access(killer, W_OK) == 0)
         own.folder = folder;
@@ -159,7 +151,7 @@ char *cgroup_make(void)
     if (!own.folder)
         return NULL;
     (void)snprintf(name, sizeof(name), "%u", own.runs++);
-    path = path_in(own.folder, name);
+    path = path_join(own.folder, name);
     if (mkdir(path, 0755) == 0)
         return path;
     free(path);

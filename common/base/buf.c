@@ -96,3 +96,11 @@ char *buf_take(struct buf *b)
     *b = (struct buf){0};
     return p;
 }
+
+char *path_join(const char *folder, const char *name)
+{
+    struct buf path = {0};
+
+    buf_printf(&path, "%s/%s", folder, name);
+    return buf_take(&path);
+}

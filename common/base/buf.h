@@ -48,6 +48,9 @@ void buf_add_i64(struct buf *b, int64_t v);
 /* Returns the bytes, NUL-terminated, which the caller frees with free(). b is empty afterwards. */
 char *buf_take(struct buf *b);
 
+/* Returns "folder/name" in memory of its own. */
+char *path_join(const char *folder, const char *name);
+
 static inline void buf_clear(struct buf *b)
 {
     b->len = 0;

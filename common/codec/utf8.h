@@ -41,6 +41,16 @@ int utf8_decode(struct str s, uint32_t *cp);
  * number of bytes. */
 size_t utf8_encode(char out[static 4], uint32_t cp);
 
+/* Returns the largest length of at most n bytes at which s can be cut without cutting a
+ * character. */
+static inline size_t utf8_cut(struct str s, size_t n)
+{
+    n = n < s.len ? n : s.len;
+    while (n > 0 && n < s.len && ((unsigned char)s.p[n] & 0xc0) == 0x80)
+        n--;
+    return n;
+}
+
 /* Returns the number of characters of valid text. For other bytes, counts those that are not
  * continuation bytes. */
 size_t utf8_count(struct str s);

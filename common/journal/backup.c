@@ -96,20 +96,12 @@ static bool has_number(const struct numbers *v, uint32_t number)
     return false;
 }
 
-char *backup_join(const char *folder, const char *name)
-{
-    struct buf path = {0};
-
-    buf_printf(&path, "%s/%s", folder, name);
-    return buf_take(&path);
-}
-
 static char *segment_path(const char *dir, uint32_t number)
 {
     char name[64];
 
     (void)snprintf(name, sizeof(name), "seg-%08u", number);
-    return backup_join(dir, name);
+    return path_join(dir, name);
 }
 
 /* Copies a segment. Returns 1 if it does not exist any longer. */
@@ -236,8 +228,8 @@ static int compare_paths(const void *a, const void *b)
 /* Adds the folder if it has a manifest. */
 static void add_folder(const char *state_dir, const char *name, struct backup_folders *ret)
 {
-    char *folder = backup_join(state_dir, name);
-    char *manifest = backup_join(folder, "MANIFEST");
+    char *folder = path_join(state_dir, name);
+    char *manifest = path_join(folder, "MANIFEST");
 
     if (access(manifest, F_OK) == 0)
         *vec_push(ret) = folder;

@@ -21,9 +21,6 @@ struct backup_tally {
 int backup_copy_journal(const char *from, const char *to, struct backup_tally *tally,
                         struct err *e);
 
-/* Returns folder/name; the caller frees it. */
-char *backup_join(const char *folder, const char *name);
-
 /* Copies a regular file and syncs the copy. Returns 1 if `from` does not exist or was truncated
  * meanwhile, and -1 with e on error. */
 int backup_copy_file(const char *from, const char *to, struct backup_tally *tally, struct err *e);

@@ -170,14 +170,6 @@ static int64_t usable_cores(void)
     return 1;
 }
 
-static char *join(const char *a, const char *b)
-{
-    struct buf out = {0};
-
-    buf_printf(&out, "%s/%s", a, b);
-    return buf_take(&out);
-}
-
 /* Returns the default of the state folder: systemd's, the user's, or /var/lib/rollgate. */
 static char *default_state_dir(void)
 {
@@ -187,10 +179,10 @@ static char *default_state_dir(void)
         return mem_strdup(dir);
     dir = getenv("XDG_STATE_HOME");
     if (dir && *dir == '/')
-        return join(dir, "rollgate");
+        return path_join(dir, "rollgate");
     home = getenv("HOME");
-    return join(home && *home ? home : "/var/lib",
-                home && *home ? ".local/state/rollgate" : "rollgate");
+    return path_join(home && *home ? home : "/var/lib",
+                     home && *home ? ".local/state/rollgate" : "rollgate");
 }
 
 /* Fills in settings whose default depends on the machine. */
@@ -205,7 +197,8 @@ static void resolve(struct config *c)
     if (!c->state_dir)
         c->state_dir = default_state_dir();
     if (!c->run_dir)
-        c->run_dir = run && *run && !strchr(run, ':') ? mem_strdup(run) : join(c->state_dir, "run");
+        c->run_dir =
+            run && *run && !strchr(run, ':') ? mem_strdup(run) : path_join(c->state_dir, "run");
 }
 
 /* Splits --listen ADDRESS[,tls] into address and option. */

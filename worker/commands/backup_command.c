@@ -85,8 +85,8 @@ static int copy_folder(struct backup *b, const char *from, const char *to, struc
 
         if (is_skipped(entry->d_name))
             continue;
-        in = backup_join(from, entry->d_name);
-        out = backup_join(to, entry->d_name);
+        in = path_join(from, entry->d_name);
+        out = path_join(to, entry->d_name);
         rc = copy_entry(b, in, out, e);
         free(in);
         free(out);
@@ -105,7 +105,7 @@ static int copy_journals(struct backup *b, const struct backup_folders *journals
     int rc = 0;
 
     for (size_t i = 0; i < journals->n && rc == 0; i++) {
-        char *out = backup_join(to, strrchr(journals->at[i], '/') + 1);
+        char *out = path_join(to, strrchr(journals->at[i], '/') + 1);
 
         if (mkdir(out, 0700) && errno != EEXIST)
             rc = err_sys(e, ERR_IO, "cannot make %s", out);

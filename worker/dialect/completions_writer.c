@@ -5,6 +5,7 @@
 
 #include "common/base/cancel.h"
 #include "common/codec/json.h"
+#include "common/codec/utf8.h"
 #include "worker/text/request/answer_sink.h"
 #include "worker/text/request/chat_request.h"
 
@@ -23,16 +24,6 @@ static void begin_completion_body(struct writer *w, struct json_out *o)
     json_out_member_cstr(o, "object", "text_completion");
     json_out_member_i64(o, "created", (int64_t)w->head.created_s);
     json_out_member_str(o, "model", w->req->model.p ? w->req->model : STR(""));
-}
-
-/* Counts characters: all bytes that are not continuation bytes of UTF-8. */
-static size_t count_characters(struct str s)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < s.len; i++)
-        n += ((unsigned char)s.p[i] & 0xc0) != 0x80;
-    return n;
 }
 
 /* Writes logprobs as parallel lists: tokens, their logprobs, a map of alternatives for each, and
@@ -66,7 +57,7 @@ static void write_logprobs(struct completions_writer *cw, struct json_out *o, ui
     json_out_member_arr(o, "text_offset");
     for (size_t i = 0; i < n && !cancel_wanted(); i++) {
         json_out_i64(o, (int64_t)cw->offsets[index]);
-        cw->offsets[index] += count_characters(lp[i].bytes);
+        cw->offsets[index] += utf8_count(lp[i].bytes);
     }
     json_out_end_arr(o);
     json_out_end_obj(o);

@@ -14,6 +14,7 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
+#include "common/codec/utf8.h"
 #include "worker/dialect/dialect.h"
 #include "worker/text/request/chat.h"
 
@@ -106,18 +107,6 @@ static bool is_listed(const struct json *names, struct str name)
     return false;
 }
 
-/* Cuts a name to at most DROPPED_NAME_MAX bytes, at the end of a character. */
-static struct str cut_name(struct str name)
-{
-    size_t n = name.len;
-
-    if (n <= DROPPED_NAME_MAX)
-        return name;
-    for (n = DROPPED_NAME_MAX; n > 0 && ((unsigned char)name.p[n] & 0xc0) == 0x80; n--)
-        ;
-    return str_sub(name, 0, n);
-}
-
 /* Adds a name, or object.name, to the list, unless the list is full or has it. */
 static void list_name(struct arena *a, struct json *names, struct str object, struct str name)
 {
@@ -131,7 +120,7 @@ static void list_name(struct arena *a, struct json *names, struct str object, st
         buf_add_c(&path, '.');
     }
     buf_add_str(&path, name);
-    text = cut_name(buf_str(&path));
+    text = str_sub(buf_str(&path), 0, utf8_cut(buf_str(&path), DROPPED_NAME_MAX));
     if (!is_listed(names, text))
         json_push(a, names, json_make_string(arena_str(a, text)));
     buf_done(&path);

@@ -8,6 +8,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/codec/msgpack_read.h"
+#include "common/codec/utf8.h"
 #include "worker/text/tokens/tokenizer.h"
 
 /* Turns with the same prompt; the key of the map is the prompt's bytes. */
@@ -436,18 +437,14 @@ static void quote_ids(struct buf *out, const struct tokenizer *t, struct token_s
 {
     enum { SHOWN_IDS = 8, SHOWN_BYTES = 60 };
     struct buf text = {0};
-    size_t n;
 
     if (at >= ids.n) {
         buf_puts(out, "its end");
         return;
     }
     tokenizer_decode(t, ids.at + at, MIN_OF(ids.n - at, (size_t)SHOWN_IDS), false, &text);
-    n = MIN_OF(text.len, (size_t)SHOWN_BYTES);
-    while (n > 0 && n < text.len && ((uint8_t)text.p[n] & 0xc0) == 0x80)
-        n--;
     buf_printf(out, "id %d, ", ids.at[at]);
-    json_write_string(out, str_sub(buf_str(&text), 0, n));
+    json_write_string(out, str_sub(buf_str(&text), 0, utf8_cut(buf_str(&text), SHOWN_BYTES)));
     buf_done(&text);
 }
 

@@ -48,14 +48,6 @@ void engine_set_done(struct engine_set *s)
     *s = (struct engine_set){0};
 }
 
-static char *path_of(const char *state_dir, const char *name)
-{
-    struct buf path = {0};
-
-    buf_printf(&path, "%s/%s", state_dir, name);
-    return buf_take(&path);
-}
-
 /* --- pools --- */
 
 static bool knows_pool(const struct engine_set *s, const char *name)
@@ -246,7 +238,7 @@ static int take_text(struct engine_set *s, const struct engine_home *h, struct s
 
 int engine_set_load(struct engine_set *s, const struct engine_home *h, bool *told, struct err *e)
 {
-    char *path = path_of(h->state_dir, "engines.json");
+    char *path = path_join(h->state_dir, "engines.json");
     struct buf text = {0};
     int rc = read_text(path, &text, e);
 
@@ -264,7 +256,7 @@ int engine_set_load(struct engine_set *s, const struct engine_home *h, bool *tol
 
 uint64_t engine_set_stamp(const char *state_dir)
 {
-    char *path = path_of(state_dir, "engines.json");
+    char *path = path_join(state_dir, "engines.json");
     uint64_t stamp = file_stamp(path);
 
     free(path);
@@ -300,8 +292,8 @@ static void write_text(const struct engine_set *s, const struct engine_home *h, 
 
 int engine_set_save(const struct engine_set *s, const struct engine_home *h, struct err *e)
 {
-    char *part = path_of(h->state_dir, "engines.part");
-    char *whole = path_of(h->state_dir, "engines.json");
+    char *part = path_join(h->state_dir, "engines.part");
+    char *whole = path_join(h->state_dir, "engines.json");
     struct buf text = {0};
     int rc = 0;
 
@@ -330,7 +322,7 @@ int engine_set_keep_pools(const struct engine_set *s, const struct engine_home *
 
 int engine_set_lock(const char *state_dir, struct err *e)
 {
-    char *path = path_of(state_dir, "engines.lock");
+    char *path = path_join(state_dir, "engines.lock");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     int rc;
 

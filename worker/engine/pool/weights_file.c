@@ -24,14 +24,6 @@ void weights_told_done(struct weights_told *w)
     *w = (struct weights_told){0};
 }
 
-static char *path_of(const char *state_dir, const char *name)
-{
-    struct buf path = {0};
-
-    buf_printf(&path, "%s/%s", state_dir, name);
-    return buf_take(&path);
-}
-
 /* --- reading --- */
 
 static int read_adapters(struct lora_book *b, const struct json *list)
@@ -64,7 +56,7 @@ static int read_weights_text(struct weights_told *w, struct str text)
 
 int weights_load(const char *state_dir, struct weights_told *ret, struct err *e)
 {
-    char *path = path_of(state_dir, "weights.json");
+    char *path = path_join(state_dir, "weights.json");
     struct buf text = {0};
     struct err why = {0};
     int rc = file_read(path, WEIGHTS_FILE_MAX, &text, &why);
@@ -87,7 +79,7 @@ int weights_load(const char *state_dir, struct weights_told *ret, struct err *e)
 
 uint64_t weights_stamp(const char *state_dir)
 {
-    char *path = path_of(state_dir, "weights.json");
+    char *path = path_join(state_dir, "weights.json");
     uint64_t stamp = file_stamp(path);
 
     free(path);
@@ -99,7 +91,8 @@ uint64_t weights_stamp(const char *state_dir)
 static int save_weights(const char *state_dir, const struct weights_told *w, bool durable,
                         struct err *e)
 {
-    char *part = path_of(state_dir, "weights.part"), *whole = path_of(state_dir, "weights.json");
+    char *part = path_join(state_dir, "weights.part"),
+         *whole = path_join(state_dir, "weights.json");
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
     int rc = 0;
@@ -137,7 +130,7 @@ static int change_version(struct weights_told *w, struct str adapter, struct str
 int weights_tell(const char *state_dir, struct str adapter, struct str version, bool durable,
                  struct err *e)
 {
-    char *path = path_of(state_dir, "weights.lock");
+    char *path = path_join(state_dir, "weights.lock");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     struct weights_told w = {0};
     int rc;

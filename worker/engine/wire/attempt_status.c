@@ -5,6 +5,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/log.h"
+#include "common/codec/utf8.h"
 #include "common/net/http1.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"
@@ -15,10 +16,8 @@
 static void add_words(struct err *e, struct str text)
 {
     size_t at = strlen(e->text), room = sizeof(e->text) - at - 3;
-    size_t n = MIN_OF(text.len, room);
+    size_t n = utf8_cut(text, room);
 
-    while (n > 0 && n < text.len && ((unsigned char)text.p[n] & 0xc0) == 0x80)
-        n--;
     if (n > 0)
         (void)snprintf(e->text + at, sizeof(e->text) - at, ": %.*s", (int)n, text.p);
 }

@@ -46,10 +46,7 @@ static void fail_overflow(struct err_overflow o, struct str text, int len, struc
 enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
 {
     struct err_overflow overflow;
-    int len = (int)MIN_OF(text.len, (size_t)WORDS_MAX);
-
-    while (len > 0 && (size_t)len < text.len && ((unsigned char)text.p[len] & 0xc0) == 0x80)
-        len--; /* do not cut a character */
+    int len = (int)utf8_cut(text, WORDS_MAX);
 
     if (status == 400 && mentions_text(text, "Duplicate request ID")) {
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine still has a request of this id");

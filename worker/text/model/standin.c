@@ -14,6 +14,7 @@
 #include <sys/random.h>
 
 #include "common/base/check.h"
+#include "common/codec/utf8.h"
 #include "worker/text/model/standin_memo.h"
 
 enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 64 };
@@ -326,9 +327,7 @@ static size_t common_length(struct str x, struct str y)
 
     while (n < x.len && n < y.len && x.p[n] == y.p[n])
         n++;
-    while (n > 0 && n < x.len && ((unsigned char)x.p[n] & 0xc0) == 0x80)
-        n--;
-    return n;
+    return utf8_cut(x, n);
 }
 
 /* Returns the added token with which text begins; absent if there is none. */
