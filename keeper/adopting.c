@@ -46,6 +46,8 @@ uint64_t adopting_claim_lost(struct fleet_keeper *k)
 
     lost_places_choose(&k->view, &q, &choice);
     k->unserved = choice.unserved;
+    if (ownership_is_leaving(k))
+        return 0;
     complain(k, &choice, q.now_ms);
     for (size_t i = 0; i < choice.n; i++) {
         const struct seen_place *p = fleet_view_place(&k->view, choice.claims[i]);

@@ -1,7 +1,25 @@
 /* Metrics of the keeper: nodes, and the places that this node owns. */
+#include "common/base/attrs.h"
+#include "common/proc/board.h"
+#include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "keeper/keeper_state.h"
+
+/* A running call counts as four sessions. */
+uint32_t keeper_measure_load(const struct fleet_keeper *k)
+{
+    enum { CALL_WEIGHT = 4, LOAD_MAX = 100000 };
+
+    const struct config *c = k->h->config;
+    uint64_t used = metrics_read(k->h->metrics, METRIC_sessions, METRIC_PHASE_OPEN, 0);
+
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
+        used += CALL_WEIGHT * atomic_load_explicit(&k->h->board->slots[BOARD_WORKER0 + i].waiting,
+                                                   memory_order_relaxed);
+    used = used * 1000 / ((uint64_t)c->max_sessions * (uint64_t)MAX_OF(c->workers, 1));
+    return (uint32_t)MIN_OF(used, (uint64_t)LOAD_MAX);
+}
 
 void keeper_publish_figures(struct fleet_keeper *k)
 {

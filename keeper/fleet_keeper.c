@@ -20,7 +20,7 @@
 #include "common/proc/heritage.h"
 #include "keeper/keeper_state.h"
 
-enum { BEATS_PER_LEASE = 5, REPORT_BEFORE_MS = 1000 };
+enum { BEATS_PER_LEASE = 5, REPORT_BEFORE_MS = 1000, LEAVE_MS = 20 };
 
 void keeper_fail(struct fleet_keeper *k, const char *why)
 {
@@ -77,8 +77,11 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
 
     if (entry) {
         fleet_view_add(&k->view, entry, clock_boot_ms());
-        if (!k->listing)
-            publish_view(k);
+        if (k->listing)
+            return;
+        if (k->step == JOINED && entry->epoch > 0 && entry->owner.len == 0)
+            adopt_lost(k); /* it was released */
+        publish_view(k);
         return;
     }
     k->listing = false;
@@ -147,6 +150,25 @@ static void on_keeper_drain(struct child *c)
     loop_stop(k->loop);
 }
 
+static void on_leave(struct loop_timer *t)
+{
+    struct fleet_keeper *k = CONTAINER_OF(t, struct fleet_keeper, leave);
+
+    if (k->step == JOINED)
+        ownership_release_idle(k);
+    loop_timer_set(k->loop, t, LEAVE_MS, on_leave);
+}
+
+/* This node gives its places to others. */
+static void on_keeper_leave(struct child *c)
+{
+    struct fleet_keeper *k = CONTAINER_OF(c, struct fleet_keeper, child);
+
+    loop_timer_set(k->loop, &k->leave, 1, on_leave);
+    if (k->step == JOINED)
+        join_restore(k); /* reports it to the other nodes */
+}
+
 static void on_keeper_reload(struct child *c)
 {
     struct fleet_keeper *k = CONTAINER_OF(c, struct fleet_keeper, child);
@@ -189,6 +211,9 @@ int fleet_keeper_run(const struct heritage *h)
         goto out;
     }
     k->child.on_reload = on_keeper_reload;
+    k->child.on_leave = on_keeper_leave;
+    if (ownership_is_leaving(k)) /* a keeper that ended before had the order */
+        loop_timer_set(k->loop, &k->leave, 1, on_leave);
     place_table_begin(k->table);
     reserve_slot(k);
     loop_timer_set(k->loop, &k->beat, k->lease_ms / BEATS_PER_LEASE, on_fleet_beat);
@@ -199,6 +224,7 @@ out:
     if (k->loop) {
         loop_timer_stop(k->loop, &k->beat);
         loop_timer_stop(k->loop, &k->look);
+        loop_timer_stop(k->loop, &k->leave);
     }
     k->ending = true;
     store_free(k->store);

@@ -269,6 +269,19 @@ void join_continue(struct fleet_keeper *k)
         finish_join(k);
 }
 
+/* True if other nodes should know more of this node than its entry says: it leaves, or its load has
+ * changed by more than a fiftieth of what it may have. */
+static bool is_out_of_date(struct fleet_keeper *k, const struct seen_node *n)
+{
+    enum { LOAD_STEP = 20 };
+
+    uint32_t load = keeper_measure_load(k), told = n->entry.load;
+
+    k->entry.load = (load > told ? load - told : told - load) > LOAD_STEP ? load : told;
+    k->entry.draining = ownership_is_leaving(k);
+    return k->entry.load != told || k->entry.draining != n->entry.draining;
+}
+
 /* The store was emptied, or has lost its tail. One entry a list is enough. A node that has taken
  * our name meanwhile keeps it: two of a name would claim their places from each other for ever. */
 void join_restore(struct fleet_keeper *k)
@@ -284,7 +297,7 @@ void join_restore(struct fleet_keeper *k)
     }
     if (k->view.fleet.len == 0 || lacks_keys(k))
         put_fleet(k);
-    else if (!n || !n->valid)
+    else if (!n || !n->valid || is_out_of_date(k, n))
         put_node(k);
     else if (!b || !b->owner[0])
         put_block(k);

@@ -48,6 +48,7 @@ struct fleet_keeper {
     struct store *store;
     uint64_t lease_ms;
     struct loop_timer beat, look; /* look: a list between two beats */
+    struct loop_timer leave;      /* looks for places without a worker */
 
     char name[FLEET_NAME_MAX];
     struct node_entry entry;   /* this node writes it */
@@ -65,7 +66,7 @@ struct fleet_keeper {
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
     bool renewing;
     uint64_t sent_ms;       /* when that call was sent */
-    VEC(uint32_t) claims;   /* indexes of places whose claim has no answer yet */
+    VEC(uint32_t) claims;   /* indexes whose claim or release has no answer yet */
     size_t unserved;        /* places that no living node owns */
     uint64_t complained_ms; /* when they were logged last; 0: not yet */
     char why[256];          /* why the store does not answer; "": it does */
@@ -86,6 +87,9 @@ void keeper_fail(struct fleet_keeper *k, const char *why);
 /* --- fleet_figures.c --- */
 
 void keeper_publish_figures(struct fleet_keeper *k);
+
+/* Computes what this node has, in thousandths of what it may have. */
+uint32_t keeper_measure_load(const struct fleet_keeper *k);
 
 /* --- opening.c --- */
 
@@ -109,8 +113,8 @@ void join_continue(struct fleet_keeper *k);
 /* Writes the fingerprints of changed keys. */
 void join_write_keys(struct fleet_keeper *k);
 
-/* Writes entries of this node again that the store has lost. Ends the process if a different node
- * has its name now. Called after each list. */
+/* Writes entries of this node again that the store has lost, or that are out of date. Ends the
+ * process if a different node has its name now. Called after each list. */
 void join_restore(struct fleet_keeper *k);
 
 /* --- ownership.c --- */
@@ -123,7 +127,7 @@ size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
 /* Claims new places that workers of this node need, and those whose claim had no answer. */
 void ownership_claim_needed(struct fleet_keeper *k);
 
-/* True if a claim of the place has no answer yet. */
+/* True if a claim or release of the place has no answer yet. */
 bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index);
 
 /* True if the state folder has sessions of the place. */
@@ -134,6 +138,12 @@ void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p);
 
 /* Renews the owned places that are not being claimed, unless a renewal has no answer yet. */
 void ownership_renew(struct fleet_keeper *k);
+
+/* True if this node gives its places to others. */
+bool ownership_is_leaving(const struct fleet_keeper *k);
+
+/* Releases the places that no worker has any more and of which the store has all records. */
+void ownership_release_idle(struct fleet_keeper *k);
 
 /* --- adopting.c --- */
 

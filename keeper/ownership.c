@@ -246,6 +246,52 @@ void ownership_claim_needed(struct fleet_keeper *k)
     }
 }
 
+/* --- releases --- */
+
+struct place_release {
+    struct fleet_keeper *k;
+    uint32_t index;
+    uint64_t epoch;
+};
+
+static void on_released(void *ctx, const struct store_answer *a)
+{
+    struct place_release *r = ctx;
+    struct fleet_keeper *k = r->k;
+
+    if (!k->ending) {
+        keeper_check_answer(k, a);
+        forget_claim(k, r->index);
+        if (a->verdict == STORE_DONE || a->verdict == STORE_FENCED)
+            (void)place_table_set_own(k->table, r->index, 0, 0);
+        log_info(NULL, "place released", LOG_U("index", r->index),
+                 LOG_T("result", store_verdict_name(a->verdict)));
+    }
+    free(r);
+}
+
+bool ownership_is_leaving(const struct fleet_keeper *k)
+{
+    return atomic_load(&k->h->board->leaving) != 0;
+}
+
+void ownership_release_idle(struct fleet_keeper *k)
+{
+    struct fleet_own_place own;
+
+    for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
+        struct place_release *r;
+
+        if (own.epoch == 0 || own.left_epoch != own.epoch || own.index == FLEET_DISPATCHER ||
+            board_resolve(k->h->board, own.index) >= 0 || ownership_is_claimed(k, own.index))
+            continue;
+        r = mem_zalloc(sizeof(*r));
+        *r = (struct place_release){k, own.index, own.epoch};
+        *vec_push(&k->claims) = own.index; /* no renewal meanwhile */
+        store_release(k->store, own.index, own.epoch, (struct store_call){on_released, r});
+    }
+}
+
 /* --- renewals --- */
 
 /* The store refuses our epoch. The same base: the entry stems from our own claim, whose answer was

@@ -106,6 +106,13 @@ static int check_head(const struct http1_head *h, bool local, struct err *e)
     return 0;
 }
 
+/* The node that forwarded such a request looks for the new owner after a 421. */
+static bool is_of_left_place(const struct heritage *h, const struct http1_head *head)
+{
+    return h->fleet && atomic_load_explicit(&h->board->leaving, memory_order_relaxed) &&
+           http1_known(head, HTTP1_FORWARDED).len > 0;
+}
+
 int gate_check(const struct conn *c, const struct http1_head *h, const struct route *route,
                int *ret_upstream, struct err *e)
 {
@@ -116,7 +123,8 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
     if (browser_gate_check(c->hub, h, e) != 0)
         return -1;
     if (!local && !heritage->port_kept &&
-        atomic_load_explicit(&heritage->board->draining, memory_order_relaxed))
+        atomic_load_explicit(&heritage->board->draining, memory_order_relaxed) &&
+        !is_of_left_place(heritage, h))
         return err_set(e, ERR_DRAINING, "the service is stopping");
     if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
         return err_set(e, ERR_BODY_TOO_LARGE,

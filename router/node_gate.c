@@ -4,6 +4,8 @@
 #include "common/base/log.h"
 #include "common/fleet/place_table.h"
 #include "common/net/http1.h"
+#include "common/os/loop.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "router/hub.h"
@@ -100,13 +102,49 @@ static int refuse_forwarded(const struct hub *h, struct str by, const struct own
     return refuse_node(h, e);
 }
 
+/* A new session of a node that leaves the fleet is made by a different one. */
+static bool goes_elsewhere(const struct hub *h, const struct http1_head *head)
+{
+    struct str path = str_sub(head->target, 0, str_find(head->target, STR("?"), 0));
+
+    return atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed) &&
+           str_eq_c(head->method, "POST") && str_eq_c(path, "/sessions");
+}
+
+/* Returns a node that makes sessions; -1: there is no other. */
+static int find_other_node(const struct hub *h)
+{
+    const struct place_table *t = h->heritage->fleet;
+    uint32_t first = (uint32_t)loop_now_ms(h->loop);
+    struct fleet_node node;
+
+    for (uint32_t i = 0; i < FLEET_NODES_MAX; i++) {
+        uint32_t slot = (first + i) % FLEET_NODES_MAX;
+
+        if (place_table_node(t, slot, &node) && node.state == FLEET_UP && !node.is_self)
+            return upstreams_find_node(h->upstreams, slot);
+    }
+    return -1;
+}
+
+/* The place moves to another node when its worker has ended. */
+static bool is_leaving(const struct hub *h, uint32_t index)
+{
+    const struct board *b = h->heritage->board;
+    int place =
+        atomic_load_explicit(&b->leaving, memory_order_relaxed) ? board_place(b, index) : -1;
+
+    return place >= 0 && !board_ready(b, BOARD_WORKER0 + (unsigned)place);
+}
+
 /* Returns the upstream for an owner, which is not OWNER_UNKNOWN; -1: there is none now. */
 static int upstream_of_owner(const struct hub *h, const struct route *route,
                              const struct owner *owner)
 {
     if (owner->kind == OWNER_OTHER)
         return upstreams_find_node(h->upstreams, owner->node);
-    if (owner->kind != OWNER_SELF)
+    if (owner->kind != OWNER_SELF ||
+        (route->kind != ROUTE_DISPATCHER && is_leaving(h, route->index)))
         return -1;
     return route->kind == ROUTE_DISPATCHER ? upstreams_dispatcher(h->upstreams)
                                            : upstreams_find(h->upstreams, route->index);
@@ -151,8 +189,11 @@ static int find_in_fleet(const struct hub *h, const struct http1_head *head,
     *ret = -1;
     if (route->node.p)
         return find_named(h, by, route->node, ret, e);
-    if (route->kind == ROUTE_ANY)
+    if (route->kind == ROUTE_ANY) {
+        if (!is_by_node(by) && goes_elsewhere(h, head))
+            *ret = find_other_node(h);
         return 0;
+    }
     owner = owner_find(h->heritage->fleet, node_gate_place(route));
     if (owner.kind != OWNER_SELF && is_by_node(by))
         return refuse_forwarded(h, by, &owner, e);

@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/fleet/place_table.h"
 #include "common/proc/config.h"
+#include "common/proc/status.h"
 #include "supervisor/fleet_settings.h"
 #include "supervisor/supervisor_internal.h"
 
@@ -154,6 +155,39 @@ void fleet_places_want(struct supervisor *s)
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
         if (own.epoch > 0 && own.index != FLEET_DISPATCHER && !fleet_places_is_served(s, own.index))
             want_worker(s, own.index);
+}
+
+void fleet_places_leave(struct supervisor *s)
+{
+    struct process *keeper = &s->processes[BOARD_KEEPER];
+    struct order order = {.kind = ORDER_LEAVE};
+    bool wanted[BOARD_WORKERS_MAX];
+    struct err e;
+
+    atomic_store(&s->board->leaving, 1);
+    if (keeper->pid && order_send(keeper->control_fd, &order, -1, &e))
+        log_warn(NULL, "order not taken, replacing the process", LOG_T("process", "keeper"),
+                 LOG_T("reason", e.text));
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++) { /* all, so that no worker adopts */
+        wanted[i] = s->processes[BOARD_WORKER0 + i].wanted;
+        s->processes[BOARD_WORKER0 + i].wanted = false;
+    }
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
+        if (wanted[i])
+            reload_retire(s, BOARD_WORKER0 + i);
+}
+
+bool fleet_places_are_gone(const struct supervisor *s)
+{
+    struct fleet_own_place own;
+
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
+        if (s->processes[BOARD_WORKER0 + i].pid)
+            return false;
+    for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
+        if (own.epoch > 0 && own.index != FLEET_DISPATCHER)
+            return false;
+    return true;
 }
 
 /* Returns the number of workers of this node's block that were ended. */

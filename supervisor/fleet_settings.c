@@ -44,6 +44,8 @@ static void check_without(const struct config *c, struct buf *mistakes)
         buf_puts(mistakes, "--fleet-node: needs --fleet\n");
     if (c->fleet_address)
         buf_puts(mistakes, "--fleet-address: needs --fleet\n");
+    if (c->fleet_leave)
+        buf_puts(mistakes, "--fleet-leave: needs --fleet\n");
 }
 
 /* Settings that a fleet replaces, or that would void its promise. */

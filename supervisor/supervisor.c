@@ -1,7 +1,7 @@
 /* The supervisor's loop: start, signals, end (supervisor.h). One state machine:
  *
- *   STARTING -- all ready --> SERVING -- stop --> EXECUTOR --> ROUTERS --> WORKERS --> KEEPER -->
- *   (KILLED)
+ *   STARTING -- all ready --> SERVING -- stop --> EXECUTOR --> (LEAVING) --> ROUTERS --> WORKERS
+ *   --> KEEPER --> (KILLED)
  *
  * Stopping goes from the outside in: first the executor (its attempts end), then the routers (they
  * finish what they have begun), then workers and dispatcher. Each phase has a deadline, after which
@@ -101,11 +101,38 @@ static void on_phase_deadline(struct loop_timer *t)
 
     if (s->phase == PHASE_EXECUTOR)
         local_executor_signal(s, SIGKILL); /* the executor's runs die with it */
+    else if (s->phase == PHASE_LEAVING)
+        end_routers(s);
     else if (s->phase == PHASE_ROUTERS)
         end_workers(s);
     else
         kill_all(s);
     supervisor_advance(s);
+}
+
+/* Ends the workers first: their places go to other nodes, to which the routers then send the
+ * requests. */
+static void begin_leaving(struct supervisor *s)
+{
+    log_info(NULL, "leaving the fleet", LOG_I("grace_ms", s->config->grace_ms));
+    enter_phase(s, PHASE_LEAVING, s->config->grace_ms + WORKERS_MS);
+    fleet_places_leave(s);
+}
+
+/* After the executor. */
+static void end_services(struct supervisor *s)
+{
+    if (s->fleet && s->joined && s->leaves)
+        begin_leaving(s);
+    else
+        end_routers(s);
+}
+
+/* A node whose start failed, or that gives up, keeps its places for the next start. */
+static void supervisor_leave(struct supervisor *s)
+{
+    s->leaves = s->phase == PHASE_SERVING;
+    supervisor_stop(s, 0);
 }
 
 /* May be called several times; the worst exit status counts. */
@@ -124,7 +151,7 @@ void supervisor_stop(struct supervisor *s, int exit_status)
         local_executor_signal(s, SIGTERM);
         enter_phase(s, PHASE_EXECUTOR, s->config->grace_ms + EXECUTOR_AFTER_MS);
     } else {
-        end_routers(s);
+        end_services(s);
     }
     supervisor_advance(s);
 }
@@ -195,6 +222,8 @@ void supervisor_advance(struct supervisor *s)
         run_orders(s);
     }
     if (s->phase == PHASE_EXECUTOR && !s->executor.pid)
+        end_services(s);
+    if (s->phase == PHASE_LEAVING && fleet_places_are_gone(s))
         end_routers(s);
     if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
         end_workers(s);
@@ -219,7 +248,10 @@ static void on_supervisor_signal(struct signals *signals, int signo, int sender)
     case SIGTERM:
     case SIGINT:
         log_debug(NULL, "asked to stop", LOG_I("sender", sender));
-        supervisor_stop(s, 0);
+        if (s->config->fleet_leave)
+            supervisor_leave(s);
+        else
+            supervisor_stop(s, 0);
         break;
     case SIGQUIT:
         supervisor_stop(s, 0);
@@ -260,6 +292,10 @@ static void on_heart_tick(struct loop_timer *t)
 
     reap_stuck(s);
     fleet_places_follow(s);
+    if (s->phase == PHASE_SERVING && atomic_load(&s->board->leaving))
+        supervisor_leave(s);
+    if (s->phase == PHASE_LEAVING)
+        supervisor_advance(s);
     terminal_summary_advance(s);
     tls_front_watch(s);
     supervisor_measure_disk(s);

@@ -30,6 +30,7 @@ enum supervisor_phase {
     PHASE_STARTING, /* not every child has reported */
     PHASE_SERVING,
     PHASE_EXECUTOR, /* drain: the local executor ends its attempts, while all others serve it */
+    PHASE_LEAVING,  /* drain: other nodes get the places, while routers and keeper serve */
     PHASE_ROUTERS,  /* drain: routers finish, while workers serve them */
     PHASE_WORKERS,  /* drain: workers flush and end */
     PHASE_KEEPER,   /* drain: with --fleet, the keeper ends */
@@ -47,6 +48,7 @@ struct supervisor {
     struct metrics_page *page;
     struct place_table *fleet; /* own; NULL without --fleet */
     uint32_t fleet_generation; /* of the place table, when workers were adjusted to it */
+    bool leaves;               /* other nodes of the fleet get the places before the end */
     bool joined; /* workers and routers were started: with --fleet, after the keeper */
     struct listeners listeners;
     int status_fds[2]; /* children write [1], we read [0] */
@@ -205,6 +207,12 @@ void fleet_places_follow(struct supervisor *s);
 
 /* Renames the folder of a place that another node has, if there is one: worker-INDEX.lost. */
 void fleet_places_put_aside(const struct supervisor *s, uint32_t index);
+
+/* Ends all workers, so that the keeper releases their places. */
+void fleet_places_leave(struct supervisor *s);
+
+/* True if no worker lives and this node owns no place. */
+bool fleet_places_are_gone(const struct supervisor *s);
 
 /* The worker of a place that another node has is gone: the place of the board is free. */
 void fleet_places_forget(struct supervisor *s, unsigned slot);

@@ -105,6 +105,13 @@ void worker_fleet_await(struct worker_state *w)
         (void)loop_poll(w->loop, AWAIT_POLL_MS);
 }
 
+bool worker_fleet_is_sent(const struct worker_state *w)
+{
+    const struct second_copy *copy = w->service.calls.ledger->copy;
+
+    return !copy || second_copy_behind(copy) == 0;
+}
+
 void worker_fleet_close(struct worker_state *w)
 {
     struct ledger *l = w->service.calls.ledger;

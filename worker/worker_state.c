@@ -43,7 +43,7 @@ void worker_state_tick(struct worker_state *w)
 bool worker_state_idle(struct worker_state *w, bool late)
 {
     return (late || !sinks_busy(w->service.sinks)) && w->service.calls.n_running == 0 &&
-           (late || worker_trace_idle(w));
+           (late || worker_trace_idle(w)) && (late || worker_fleet_is_sent(w));
 }
 
 /* --- start, reload, end --- */

@@ -62,6 +62,10 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
  * was opened, and ends both. They do nothing without a fleet. */
 int worker_fleet_open(struct worker_state *w, struct err *e);
 void worker_fleet_serve_place(struct worker_state *w, uint32_t index);
+
+/* True if the store has all records, or there is no fleet. */
+bool worker_fleet_is_sent(const struct worker_state *w);
+
 void worker_fleet_close(struct worker_state *w);
 
 /* Waits until the store has been compared with the journals, or for a lease. */

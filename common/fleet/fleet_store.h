@@ -6,7 +6,7 @@
  *     entry            key             value
  *     node, block      "node:NAME"     text of its writer, with an edition
  *     orders, fleet    "orders"        the same
- *     place            "place:INDEX"   owner, epoch, beat, whole
+ *     place            "place:INDEX"   owner, epoch, beat, whole (FLEET_DISPATCHER: "place:d")
  *     log of a session                 records first .. next-1
  *
  * Calls on one store are done in the order in which they were made. Only claims may overtake and be
@@ -41,10 +41,7 @@
  * From there on its base is its epoch, in the store and in its own notes.
  */
 
-enum {
-    STORE_APPEND_MAX = 1 << 20,    /* bytes of records per append, or one record */
-    STORE_DISPATCHER = UINT32_MAX, /* the place of the dispatcher, "place:d" */
-};
+enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };
 
 enum store_verdict {
     STORE_DONE,

@@ -31,7 +31,8 @@ struct place_row {
 
 struct own_row {
     _Atomic uint64_t key; /* 1 + index; 0: free */
-    _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind;
+    _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind,
+        left_epoch;
     _Atomic uint64_t adopted_epoch, read_epoch; /* read back if the second is not older */
 };
 
@@ -339,6 +340,7 @@ bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_
                                         .renewed_ms = load_word(&row->renewed_ms),
                                         .whole_epoch = load_word(&row->whole_epoch),
                                         .fenced_epoch = load_word(&row->fenced_epoch),
+                                        .left_epoch = load_word(&row->left_epoch),
                                         .behind = load_word(&row->behind),
                                         .adopted = adopted > 0,
                                         .read_back = load_word(&row->read_epoch) >= adopted};
@@ -376,6 +378,7 @@ static size_t enter_own(struct place_table *t, uint32_t index)
     store_word(&row->epoch, 0);
     store_word(&row->whole_epoch, 0);
     store_word(&row->fenced_epoch, 0);
+    store_word(&row->left_epoch, 0);
     store_word(&row->behind, 0);
     store_word(&row->base, 0);
     store_word(&row->adopted_epoch, 0);
@@ -455,6 +458,14 @@ void place_table_report_fenced(struct place_table *t, uint32_t index, uint64_t e
 
     if (i < OWN_ROWS)
         store_word(&t->own[i].fenced_epoch, epoch);
+}
+
+void place_table_report_left(struct place_table *t, uint32_t index, uint64_t epoch)
+{
+    size_t i = find_own(t, index);
+
+    if (i < OWN_ROWS)
+        store_word(&t->own[i].left_epoch, epoch);
 }
 
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records)

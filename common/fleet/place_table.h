@@ -60,6 +60,7 @@ struct fleet_own_place {
     uint64_t renewed_ms;   /* when the last renewal that succeeded was sent; 0: claimed just now */
     uint64_t whole_epoch;  /* reported by the worker: everything was sent under this epoch */
     uint64_t fenced_epoch; /* reported by the worker: the store has refused this epoch; 0: none */
+    uint64_t left_epoch;   /* reported by a worker that ends: as whole_epoch, and no more follows */
     uint64_t behind;       /* reported by the worker: records that the store lacks */
     bool adopted;   /* the place came without its journal: its worker reads the store's records */
     bool read_back; /* reported by the worker: the journal has all that the store had */
@@ -121,6 +122,9 @@ void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t ep
 
 /* The store has refused records under `epoch`. */
 void place_table_report_fenced(struct place_table *t, uint32_t index, uint64_t epoch);
+
+/* The worker ends, and the store has all records that were made under `epoch`; 0: it begins. */
+void place_table_report_left(struct place_table *t, uint32_t index, uint64_t epoch);
 
 /* Number of records that the store lacks. */
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records);

@@ -11,6 +11,7 @@
 #include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/codec/sha1.h"
+#include "common/fleet/place_table.h"
 #include "common/fleet/redis_link.h"
 #include "common/fleet/redis_replies.h"
 #include "common/fleet/resp.h"
@@ -77,7 +78,7 @@ static struct str make_key(struct redis_store *s, struct str name)
 /* PREFIX{INDEX}. */
 static struct str name_with_index(struct redis_store *s, const char *prefix, uint32_t place)
 {
-    if (place == STORE_DISPATCHER)
+    if (place == FLEET_DISPATCHER)
         return arena_printf(&s->arena, "%s{d}", prefix);
     return arena_printf(&s->arena, "%s{%u}", prefix, (unsigned)place);
 }

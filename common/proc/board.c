@@ -201,7 +201,8 @@ int board_check_ready(const struct board *b, const char **ret_reason)
     unsigned serving = 0;
 
     *ret_reason = "draining";
-    if (atomic_load_explicit(&b->draining, memory_order_relaxed))
+    if (atomic_load_explicit(&b->draining, memory_order_relaxed) ||
+        atomic_load_explicit(&b->leaving, memory_order_relaxed))
         return -1;
     *ret_reason = "a router is starting";
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)

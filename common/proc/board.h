@@ -80,6 +80,9 @@ struct board {
     char instance[33];         /* this gateway's id: 32 hex */
     uint32_t worker_base;      /* index of worker place 0 */
     _Atomic uint32_t draining; /* 1: the whole service is stopping */
+    /* 1: the node gives its places to the others of its fleet, and ends then. A worker may set it
+     */
+    _Atomic uint32_t leaving;
     /* 1: the last order was a pause, so that workers that start are paused, too */
     _Atomic uint32_t paused;
     _Atomic uint32_t routers;    /* configured number of routers */

@@ -49,6 +49,8 @@ static void handle_order(struct child *c, const struct order *o, int fd)
         logs_setup(c->heritage->name, c->heritage->config, c->heritage->page);
         if (c->on_reload)
             c->on_reload(c);
+    } else if (o->kind == ORDER_LEAVE && c->on_leave) {
+        c->on_leave(c);
     } else if (o->kind == ORDER_ADOPT && fd >= 0 && c->on_adopt && !c->draining) {
         c->on_adopt(c, &place);
         return;

@@ -50,6 +50,7 @@ struct child {
     child_drain_fn on_drain;
     child_adopt_fn on_adopt;   /* NULL: orders to adopt are refused. Set it after child_init */
     child_reload_fn on_reload; /* may be NULL. Set it after child_init */
+    child_reload_fn on_leave;  /* keeper: the node leaves its fleet. Set it after child_init */
     bool draining;
     bool told;            /* readiness was reported */
     uint64_t held_max_us; /* longest loop iteration so far */

@@ -29,6 +29,7 @@ struct status {
 /* Orders: supervisor -> child over a SOCK_SEQPACKET pair, one message each. */
 enum order_kind {
     ORDER_ADOPT,  /* adopt `place`; its listening socket comes with the order */
+    ORDER_LEAVE,  /* keeper: board->leaving is set */
     ORDER_RELOAD, /* read the configuration again and apply the live settings */
 };
 

@@ -23,6 +23,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
 #include "common/os/loop.h"
 
 enum { READ_BYTES = 1 << 20, LOOK_MS = 20 };
@@ -79,7 +80,7 @@ static struct file_entry *find_entry(struct file_store *s, struct str key)
 
 static struct file_entry *find_place(struct file_store *s, uint32_t place)
 {
-    if (place == STORE_DISPATCHER)
+    if (place == FLEET_DISPATCHER)
         return find_entry(s, STR("place:d"));
     return find_entry(s, arena_printf(&s->arena, "place:%u", (unsigned)place));
 }

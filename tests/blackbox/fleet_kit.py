@@ -159,6 +159,8 @@ class PlayedNode(Worker):
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
         self.fleet, self.name, self.block = fleet, name, block
+        for gateway in fleet:   # no node adopts its places: its tokenizer is its own
+            gateway.allow("a place without an owner")
         self.driver, self.orders, self.places = Driver(fleet.url).__enter__(), threading.Lock(), {}
         entry = {"url": f"http://{self.address}", "address": self.address, "block": block, "instance": "0" * 32, "state": "up", "load": 0,
                  "build": "played", "records": [1, 1], "tokenizer": "played", "edition": 0}

@@ -526,6 +526,7 @@ void copy_on_work(struct loop_task *t)
 void second_copy_add_place(struct second_copy *c, uint32_t place, struct journal *journal)
 {
     get_place(c, place)->journal = journal;
+    place_table_report_left(c->o.table, place, 0);
     loop_timer_set(c->o.loop, &c->tick, 1, on_tick);
 }
 
@@ -552,6 +553,17 @@ struct second_copy *second_copy_new(const struct second_copy_options *o)
     return c;
 }
 
+/* Reports the places of which the store has all: they may be given to another node. */
+static void report_left(const struct second_copy *c)
+{
+    for (size_t i = 0; i < c->places.n; i++) {
+        const struct copy_place *p = c->places.at[i];
+
+        if (p->state == COPY_OPEN && p->reported && p->n_behind == 0)
+            place_table_report_left(c->o.table, p->index, p->epoch);
+    }
+}
+
 void second_copy_free(struct second_copy *c)
 {
     struct map_slot *slot;
@@ -560,6 +572,7 @@ void second_copy_free(struct second_copy *c)
     if (!c)
         return;
     c->ending = true;
+    report_left(c);
     store_free(c->o.store);
     loop_timer_stop(c->o.loop, &c->tick);
     loop_task_cancel(c->o.loop, &c->work);

@@ -1,6 +1,8 @@
 """A lost node's places get other owners; a node that returns finds some of its places taken."""
 import os
 import signal
+import subprocess
+import threading
 
 import gateway as g
 import pytest
@@ -30,6 +32,11 @@ def records(fleet, node, session):
     answer = fleet[node].get(f"/sessions/{session['session_id']}?records=1", headers=AS_ADMIN)
     assert answer.status == 200, answer.text
     return answer.json()["records"]
+
+
+def command(fleet, *words):
+    return subprocess.run([g.BINARY, "fleet", *words, f"--gateway={fleet['b'].url}", f"--key-file={fleet.folder / 'admin'}"],
+                          capture_output=True, text=True, timeout=60, check=False)
 
 
 def folders(gateway):
@@ -104,3 +111,71 @@ def test_an_upgrade_keeps_adopted_places(fleet):
     fleet["b"].signal(signal.SIGUSR2)
     fleet["b"].wait_serving()
     assert fleet.chat("b", session, "three").status == 200
+
+
+def drained(fleet, node, how):
+    """Gives all of the node's places away under load; how many calls there were."""
+    other, calls, failed, done = "b", [], [], threading.Event()
+    sessions = [fleet.create(node) for _ in range(4)]
+
+    def talk(session):
+        turn = 0
+        while not done.is_set() or turn < 2:
+            turn += 1
+            answer = fleet.chat(other, session, f"turn {turn}")
+            calls.append(answer.status)
+            if answer.status != 200:
+                failed.append(answer.text)
+
+    threads = [threading.Thread(target=talk, args=(s,)) for s in sessions]
+    for thread in threads:
+        thread.start()
+    g.wait_until(lambda: len(calls) >= 8, 20, "they talk")
+    how()
+    fleet[node].wait(30)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    for session in sessions:
+        index = index_of(session["session_id"])
+        assert fleet.owner(index) == other
+        mine = records(fleet, other, session)
+        assert len(mine) == len({str(r) for r in mine})
+    assert sum(len(records(fleet, other, s)) for s in sessions) == len(calls)
+    return len(calls)
+
+
+def test_a_drained_node_makes_no_sessions(fleet):
+    """One call runs on: the node cannot end yet."""
+    fleet["a"].allow("refused")
+    session = fleet.create("a")
+    assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+    made = fleet.create("a")
+    assert index_of(made["session_id"]) // 256 in (fleet.block("a"), fleet.block("b")) and fleet.chat("b", made, "one").status == 200
+    assert fleet.chat("b", session, "one").status == 200
+    fleet["a"].wait(30)
+
+
+def test_a_drained_node_gives_its_sessions_away(fleet):
+    assert drained(fleet, "a", lambda: fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN)) > 8
+    assert fleet["a"].process.returncode == 0
+    fleet["a"].start()
+    assert fleet.create("a")
+
+
+def test_term_drains_a_node_that_leaves(tmp_path):
+    with Fleet(tmp_path, "ab", lease="60s", **{"fleet-leave": True}) as fleet:
+        endpoints = command(fleet, "endpoints", "--wait=2")
+        assert sorted(endpoints.stdout.split()) == sorted(gateway.url for gateway in fleet)
+        assert drained(fleet, "a", lambda: fleet["a"].signal(signal.SIGTERM)) > 8, "no lease is waited for"
+        session = fleet.create("b")
+        assert fleet.chat("b", session, "one").status == 200
+
+
+def test_the_command_drains_a_node(fleet):
+    out = []
+    assert drained(fleet, "a", lambda: out.append(command(fleet, "drain", "a"))) > 8
+    assert out[0].returncode == 0 and "has no places" in out[0].stdout, out[0]
+    unknown = command(fleet, "drain", "x")
+    assert unknown.returncode == 1 and 'no node "x"' in unknown.stderr

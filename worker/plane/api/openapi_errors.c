@@ -87,7 +87,7 @@ static const struct {
 static bool is_named(const char *path)
 {
     return strstr(path, "{response}") || strstr(path, "{name}") || strstr(path, "{media}") ||
-           strcmp(path, "/fleet") == 0;
+           str_starts(str_cstr(path), STR("/fleet"));
 }
 
 static bool copies(const char *path)

@@ -5,6 +5,7 @@
 #include "common/codec/query.h"
 #include "common/fleet/place_table.h"
 #include "common/fleet/store_url.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
@@ -100,6 +101,29 @@ static void put_fleet(const struct place_table *t, struct json_out *out)
         put_place(t, &place, out);
     json_out_end_arr(out);
     put_own(t, out);
+}
+
+/* Notes in the board that this node leaves its fleet. The supervisor drains it. */
+void fleet_drain(struct service_request *r)
+{
+    const struct heritage *h = r->service->heritage;
+    struct fleet_node self = {0};
+    struct buf answer = {0};
+    struct json_out out = json_out_to(&answer);
+    struct err e;
+
+    if (!h->fleet) {
+        err_set(&e, ERR_NOT_FOUND, "this gateway is in no fleet: it was started without --fleet");
+        respond_error(r, NULL, &e);
+        return;
+    }
+    atomic_store(&h->board->leaving, 1);
+    (void)place_table_node(h->fleet, place_table_self(h->fleet), &self);
+    json_out_obj(&out);
+    json_out_member_cstr(&out, "draining", self.name);
+    json_out_end_obj(&out);
+    respond_json(r, &answer);
+    buf_done(&answer);
 }
 
 void control_put_node(const struct heritage *h, struct json_out *out)

@@ -24,6 +24,7 @@ struct session;
 
 /* fleet.c */
 void fleet_get(struct service_request *r);
+void fleet_drain(struct service_request *r);
 
 /* Writes a member "node" into an object: the name of this node in its fleet, or null. */
 void control_put_node(const struct heritage *h, struct json_out *out);

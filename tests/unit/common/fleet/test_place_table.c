@@ -138,9 +138,10 @@ TEST(place_table, an_own_place_answers_while_it_is_renewed)
     place_table_report_whole(t, 300, 9);
     place_table_report_behind(t, 300, 4);
     place_table_report_fenced(t, 300, 8);
+    place_table_report_left(t, 300, 9);
     cr_assert(place_table_next_own(t, &at, &got));
     cr_assert(got.index == 300 && got.epoch == 9 && got.whole_epoch == 9 && got.behind == 4 &&
-              got.fenced_epoch == 8 && got.renewed_ms == 1000);
+              got.fenced_epoch == 8 && got.left_epoch == 9 && got.renewed_ms == 1000);
     cr_assert_not(place_table_next_own(t, &at, &got));
     cr_assert_eq(place_table_own_base(t, 300), 0);
     place_table_set_base(t, 300, 7);

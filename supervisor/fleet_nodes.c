@@ -1,0 +1,226 @@
+/* Commands that ask a gateway for the nodes of its fleet (fleet_nodes.h). */
+#include "supervisor/fleet_nodes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/buf.h"
+#include "common/codec/json.h"
+#include "common/fleet/place_table.h"
+#include "common/proc/command_line.h"
+#include "common/proc/gateway_client.h"
+#include "supervisor/terminal_text.h"
+
+static const char USAGE[] =
+    "usage: rollgate fleet status [--json] | endpoints [--wait N] [--json] | drain NODE\n"
+    "                      [--gateway URL] [--key-file FILE] [--ca-file FILE]\n";
+
+enum { POLL_MS = 200 };
+
+/* Counts the places of a node (an absent name: without an owner), and those that are not whole. */
+static unsigned count_places(const struct json *places, struct str name, unsigned *ret_partial)
+{
+    unsigned n = 0;
+    const struct json *p;
+
+    *ret_partial = 0;
+    for (uint32_t i = 0; (p = json_at(places, i)); i++) {
+        if (!str_eq(json_string(json_get(p, "node")), name))
+            continue;
+        n++;
+        *ret_partial += !json_is_true(json_get(p, "whole"));
+    }
+    return n;
+}
+
+static void write_since(const struct json *v, char *out, size_t size)
+{
+    double seconds = 0;
+    struct tm tm;
+    time_t at;
+
+    (void)json_to_double(v, &seconds);
+    at = (time_t)seconds;
+    (void)gmtime_r(&at, &tm);
+    (void)strftime(out, size, "%Y-%m-%d %H:%M:%SZ", &tm);
+}
+
+static void print_status(const struct json *fleet)
+{
+    const struct json *nodes = json_get(fleet, "nodes"), *places = json_get(fleet, "places"), *n;
+    char name[TERMINAL_NAME], state[TERMINAL_NAME], address[TERMINAL_NAME], since[32];
+    unsigned owned, partial;
+
+    printf("fleet %s\n\n%-24s %-9s %6s %9s  %-20s  %s\n",
+           terminal_name(json_string(json_get(fleet, "name")), name), "node", "state", "places",
+           "not whole", "since", "address");
+    for (uint32_t i = 0; (n = json_at(nodes, i)); i++) {
+        owned = count_places(places, json_string(json_get(n, "name")), &partial);
+        write_since(json_get(n, "since"), since, sizeof(since));
+        printf("%-24s %-9s %6u %9u  %-20s  %s\n",
+               terminal_name(json_string(json_get(n, "name")), name),
+               terminal_name(json_string(json_get(n, "state")), state), owned, partial, since,
+               terminal_name(json_string(json_get(n, "address")), address));
+    }
+    owned = count_places(places, str_of(NULL, 0), &partial);
+    if (owned > 0)
+        printf("%-24s %-9s %6u %9u\n", "(no owner)", "", owned, partial);
+}
+
+/* Counts the nodes that are up, and prints their addresses if asked to. */
+static unsigned print_endpoints(const struct json *fleet, bool prints)
+{
+    const struct json *nodes = json_get(fleet, "nodes"), *n;
+    char address[TERMINAL_NAME];
+    unsigned up = 0;
+
+    for (uint32_t i = 0; (n = json_at(nodes, i)); i++) {
+        if (!str_eq_c(json_string(json_get(n, "state")), "up"))
+            continue;
+        up++;
+        if (prints)
+            printf("http://%s\n", terminal_name(json_string(json_get(n, "address")), address));
+    }
+    return up;
+}
+
+static const struct json *find_node(const struct json *fleet, const char *name)
+{
+    const struct json *nodes = json_get(fleet, "nodes"), *n;
+
+    for (uint32_t i = 0; (n = json_at(nodes, i)); i++)
+        if (str_eq_c(json_string(json_get(n, "name")), name))
+            return n;
+    return NULL;
+}
+
+/* --- requests --- */
+
+/* Calls a gateway. Returns its answer, which the arena and the buffer have; NULL after a line about
+ * why there is none. */
+static const struct json *ask(const struct gateway_client_options *o, const char *method,
+                              const char *path, struct arena *arena, struct buf *answer)
+{
+    struct gateway_client *client;
+    struct buf mistakes = {0};
+    const struct json *v = NULL;
+    struct err e;
+    int status;
+
+    buf_clear(answer);
+    client = gateway_client_new(o, &mistakes);
+    if (!client) {
+        fprintf(stderr, "rollgate fleet: %.*s", (int)mistakes.len, mistakes.p);
+    } else {
+        status = gateway_client_call(client, method, path, STR(""), answer);
+        if (status != 200 || json_parse(arena, buf_str(answer), &v, &e)) {
+            fprintf(stderr, "rollgate fleet: %d %.*s\n", status, (int)answer->len, answer->p);
+            v = NULL;
+        }
+    }
+    gateway_client_free(client);
+    buf_done(&mistakes);
+    return v;
+}
+
+static void pause_ms(unsigned ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+
+    (void)nanosleep(&t, NULL);
+}
+
+/* Waits until `wait` nodes are up, then prints. -1: there is no answer. */
+static int await_endpoints(const struct gateway_client_options *o, uint64_t wait, bool json,
+                           struct arena *arena, struct buf *answer)
+{
+    const struct json *fleet;
+
+    while ((fleet = ask(o, "GET", "/fleet", arena, answer)) &&
+           print_endpoints(fleet, false) < wait) {
+        arena_reset(arena);
+        pause_ms(POLL_MS);
+    }
+    if (!fleet)
+        return -1;
+    if (json)
+        printf("%.*s\n", (int)answer->len, answer->p);
+    else
+        (void)print_endpoints(fleet, true);
+    return 0;
+}
+
+/* Asks the node itself, then waits until it owns nothing. */
+static int drain_node(struct gateway_client_options *o, const char *name, struct arena *arena,
+                      struct buf *answer)
+{
+    const struct json *fleet = ask(o, "GET", "/fleet", arena, answer), *n;
+    struct gateway_client_options to = *o;
+    char address[TERMINAL_NAME], url[TERMINAL_NAME + 8];
+    unsigned owned, partial;
+
+    n = fleet ? find_node(fleet, name) : NULL;
+    if (fleet && !n)
+        fprintf(stderr, "rollgate fleet: the fleet has no node \"%s\"\n", name);
+    if (!n)
+        return -1;
+    (void)snprintf(url, sizeof(url), "http://%s",
+                   terminal_name(json_string(json_get(n, "address")), address));
+    to.url = url;
+    if (!ask(&to, "POST", "/fleet/drain", arena, answer))
+        return -1;
+    do {
+        arena_reset(arena);
+        pause_ms(POLL_MS);
+        fleet = ask(o, "GET", "/fleet", arena, answer);
+        owned = fleet ? count_places(json_get(fleet, "places"), str_cstr(name), &partial) : 0;
+    } while (owned > 0);
+    if (fleet)
+        printf("node %s has no places any more\n", name);
+    return fleet ? 0 : -1;
+}
+
+/* --- commands --- */
+
+bool fleet_nodes_has_command(const char *word)
+{
+    return strcmp(word, "status") == 0 || strcmp(word, "endpoints") == 0 ||
+           strcmp(word, "drain") == 0;
+}
+
+int fleet_nodes_command(int argc, char **argv)
+{
+    bool json = command_line_take_flag(&argc, argv, "--json"), is_status, is_drain;
+    const char *wait = command_line_take_value(&argc, argv, "--wait", NULL);
+    struct gateway_client_options o =
+        gateway_client_take_options(&argc, argv, "http://127.0.0.1:8600");
+    struct buf answer = {0};
+    struct arena arena = {0};
+    const struct json *fleet;
+    uint64_t wanted = 1;
+    int rc = -1;
+
+    is_status = argc == 1 && strcmp(argv[0], "status") == 0 && !wait;
+    is_drain = argc == 2 && strcmp(argv[0], "drain") == 0 && !wait && !json;
+    if ((!is_status && !is_drain && (argc != 1 || strcmp(argv[0], "endpoints") != 0)) ||
+        (wait && (str_to_u64(str_cstr(wait), FLEET_NODES_MAX, &wanted) || wanted == 0))) {
+        fprintf(stderr, "%s", USAGE);
+        return 2;
+    }
+    if (is_drain) {
+        rc = drain_node(&o, argv[1], &arena, &answer);
+    } else if (!is_status) {
+        rc = await_endpoints(&o, wanted, json, &arena, &answer);
+    } else if ((fleet = ask(&o, "GET", "/fleet", &arena, &answer))) {
+        rc = 0;
+        if (json)
+            printf("%.*s\n", (int)answer.len, answer.p);
+        else
+            print_status(fleet);
+    }
+    arena_done(&arena);
+    buf_done(&answer);
+    return rc ? 1 : 0;
+}
