@@ -262,10 +262,11 @@ static void on_released(void *ctx, const struct store_answer *a)
     if (!k->ending) {
         keeper_check_answer(k, a);
         forget_claim(k, r->index);
-        if (a->verdict == STORE_DONE || a->verdict == STORE_FENCED)
+        if (a->verdict == STORE_DONE || a->verdict == STORE_FENCED) {
             (void)place_table_set_own(k->table, r->index, 0, 0);
-        log_info(NULL, "place released", LOG_U("index", r->index),
-                 LOG_T("result", store_verdict_name(a->verdict)));
+            log_info(NULL, "place released", LOG_U("index", r->index),
+                     LOG_T("result", store_verdict_name(a->verdict)));
+        }
     }
     free(r);
 }

@@ -171,8 +171,9 @@ def test_settings_that_contradict_a_fleet_are_refused(store, tmp_path):
         done = subprocess.run([g.BINARY, "config", "--check", f"--fleet={store.url()}", f"--state-dir={tmp_path}/s", f"--{setting}"],
                               capture_output=True, text=True, check=False)
         assert done.returncode == 2 and f"{named}:" in done.stderr, (setting, done.stderr)
-    done = subprocess.run([g.BINARY, "config", "--check", "--fleet-node=a"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "--fleet-node: needs --fleet" in done.stderr
+    for lone in ("fleet-node=a", "fleet-leave=on"):
+        done = subprocess.run([g.BINARY, "config", "--check", f"--{lone}"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and f"--{lone.split('=')[0]}: needs --fleet" in done.stderr
 
 
 def test_a_store_that_was_away_or_emptied_gets_its_places_again(store):
