@@ -24,6 +24,7 @@ static const struct input rows[] = {
 #define VERSION INPUT_VERSION
 #define ADAPTER INPUT_ADAPTER
 #define PAUSE INPUT_PAUSE
+#define RESUME INPUT_RESUME
 #define STATE INPUT_STATE
 #define STATS INPUT_STATS
 #define FLEET INPUT_FLEET

@@ -20,7 +20,7 @@
 #include "worker/plane/service/respond.h"
 #include "worker/plane/service/service.h"
 
-enum { DRAIN_DEFAULT_S = 300, TELL_DEFAULT_S = 30 };
+enum { DRAIN_DEFAULT_S = 300, TELL_DEFAULT_S = 30, NODE_S = 30 };
 
 /* One order in progress: this worker's own part and the others'. */
 struct pause_order {
@@ -31,17 +31,47 @@ struct pause_order {
     unsigned dialect;
     bool draining; /* this worker waits for its own calls to end */
     bool drained;
-    bool others_busy;   /* a different worker gave up waiting for its calls */
-    struct buf version; /* version that is set on the engines */
-    struct buf told;    /* the engines' result, as JSON */
-    size_t failed;
+    bool others_busy;      /* a different worker gave up waiting for its calls */
+    struct buf version;    /* version that is set on the engines */
+    struct buf told;       /* the engines' result, as JSON */
+    struct buf path, body; /* of the request, for the other workers */
+    enum reach reach;
+    double work_s; /* time that a node may need for the order, besides NODE_S */
+    size_t workers_failed, nodes_failed;
+    struct buf names; /* of the nodes that failed */
 };
 
 static void order_free(struct pause_order *o)
 {
     buf_done(&o->version);
     buf_done(&o->told);
+    buf_done(&o->path);
+    buf_done(&o->body);
+    buf_done(&o->names);
     free(o);
+}
+
+/* Fails if the order did not reach all. */
+static int check_reached(const struct pause_order *o, struct err *e)
+{
+    if (o->nodes_failed > 0)
+        return err_set(e, ERR_WORKER_UNAVAILABLE,
+                       "%zu nodes did not obey (%.*s), all others did: send it again",
+                       o->nodes_failed, (int)MIN_OF(o->names.len, (size_t)200), o->names.p);
+    if (o->workers_failed > 0)
+        return err_set(e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->workers_failed);
+    return 0;
+}
+
+/* Names the nodes that have obeyed, or those that were not asked. */
+static void put_nodes(const struct pause_order *o, struct json_out *out)
+{
+    const struct heritage *h = o->service->heritage;
+
+    if (!h->fleet)
+        heritage_put_unreachable(h, out);
+    else if (o->reach == REACH_FLEET)
+        siblings_put_obeyed(h, out);
 }
 
 /* Answers the order when both parts are over: this worker's own drain and the others' answers. The
@@ -59,15 +89,14 @@ static void order_end(struct pause_order *o)
         return;
     }
     exchange_watch(o->x, NULL, NULL);
-    if (o->failed > 0) {
-        (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->failed);
+    if (check_reached(o, &e)) {
         respond_error_to(o->service, o->x, NULL, o->dialect, "", &e);
     } else {
         buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s",
                    o->drained && !o->others_busy ? "true" : "false");
         if (o->told.len > 0)
             buf_printf(&body, ",\"engines\":%.*s", (int)o->told.len, o->told.p);
-        heritage_put_unreachable(o->service->heritage, &(struct json_out){&body, true});
+        put_nodes(o, &(struct json_out){&body, true});
         buf_add_c(&body, '}');
         respond_count(o->service, o->dialect, 200);
         exchange_reply(o->x, 200, "application/json", buf_str(&body));
@@ -96,7 +125,9 @@ static void on_round(void *ctx, const struct siblings_missing *missing)
     struct pause_order *o = ctx;
 
     o->round = NULL;
-    o->failed = missing->workers;
+    o->workers_failed = missing->workers;
+    o->nodes_failed = missing->nodes;
+    buf_add_str(&o->names, missing->names);
     order_end(o);
 }
 
@@ -159,23 +190,36 @@ static struct pause_order *order_new(struct service_request *r)
     o->service = r->service;
     o->x = r->x;
     o->dialect = r->dialect;
+    o->reach = reach_of_request(r->x);
+    buf_add_str(&o->path, exchange_path(r->x));
+    buf_add_str(&o->body, exchange_body(r->x));
     exchange_watch(o->x, on_closed, o);
     return o;
+}
+
+/* Sends the order to the others. Nodes that are lost record nothing, so they need not obey. */
+static void ask_others(struct pause_order *o)
+{
+    struct sibling_question q = {.method = "POST",
+                                 .path = buf_str(&o->path),
+                                 .body = buf_str(&o->body),
+                                 .from = o->x,
+                                 .node_timeout_ms = (uint64_t)((o->work_s + NODE_S) * 1000),
+                                 .living = true};
+
+    o->round = sibling_ask_all(siblings_of(o->service), &q, o->reach, &round_fns, o);
+}
+
+/* Sends the order to the others, and answers when all have obeyed. */
+static void order_give(struct pause_order *o)
+{
+    ask_others(o);
+    order_end(o);
 }
 
 static bool is_local(struct service_request *r)
 {
     return reach_of_request(r->x) == REACH_PROCESS;
-}
-
-/* Sends the order to the others, and answers when all have obeyed. */
-static void order_give(struct pause_order *o, struct service_request *r)
-{
-    struct sibling_question q = {"POST", exchange_path(r->x), exchange_body(r->x), r->x};
-
-    if (!is_local(r))
-        o->round = sibling_ask_all(siblings_of(r->service), &q, REACH_NODE, &round_fns, o);
-    order_end(o);
 }
 
 int weights_follow(struct service *a, struct err *e)
@@ -225,11 +269,7 @@ static void on_engines_told(void *ctx, struct version_round *round)
     version_round_write(round, &out);
     if (keep_weights(o->service, (struct str){0}, buf_str(&o->version), &e) == 0) {
         if (o->x)
-            o->round =
-                sibling_ask_all(siblings_of(o->service),
-                                &(struct sibling_question){"POST", STR("/admin/weight_version"),
-                                                           STR("{\"version\":null}"), o->x},
-                                REACH_NODE, &round_fns, o);
+            ask_others(o);
         order_end(o);
         return;
     }
@@ -255,6 +295,7 @@ static int tell_engines(struct service_request *r, const struct json *body, stru
     (void)json_to_double(json_get(body, "timeout_s"), &timeout_s);
     o = order_new(r);
     buf_add_str(&o->version, version);
+    o->work_s = timeout_s;
     if (version_round_begin(r->service->calls.engines, version, (uint64_t)(timeout_s * 1000),
                             on_engines_told, o, e) == 0)
         return 0;
@@ -279,7 +320,7 @@ void admin_weight_version(struct service_request *r)
     if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);
     else if (!engines)
-        order_give(order_new(r), r);
+        order_give(order_new(r));
 }
 
 /* Sets the version of one LoRA adapter, for the answers that are sampled with it. */
@@ -296,7 +337,7 @@ void admin_adapters(struct service_request *r)
     if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);
     else
-        order_give(order_new(r), r);
+        order_give(order_new(r));
 }
 
 void admin_adapters_get(struct service_request *r)
@@ -332,21 +373,22 @@ void admin_pause(struct service_request *r)
     read_pause(r, &drain, &timeout_s);
     pause_anew(r->service, ENGINE_HOLD);
     o = order_new(r);
+    o->work_s = drain ? timeout_s : 0;
     if (drain) {
         o->draining = true;
         r->service->drain = o;
         loop_timer_set(r->service->calls.loop, &o->timer, (uint64_t)(timeout_s * 1000),
                        on_drain_timeout);
     }
-    order_give(o, r);
-    /* the order still exists, because order_give has not ended it.
-     * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    ask_others(o);
     if (drain)
         engine_pool_pause(pool, ENGINE_DRAIN, on_drained, o);
+    else
+        order_end(o);
 }
 
 void admin_resume(struct service_request *r)
 {
     pause_anew(r->service, ENGINE_RUN);
-    order_give(order_new(r), r);
+    order_give(order_new(r));
 }

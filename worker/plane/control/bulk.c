@@ -199,7 +199,8 @@ static uint64_t newest_serial(struct session_store *st)
 static void ask_others(struct bulk_order *b, struct str body)
 {
     const struct exchange *x = b->answer->request.x;
-    struct sibling_question q = {"POST", exchange_path(x), body, x};
+    struct sibling_question q = {
+        .method = "POST", .path = exchange_path(x), .body = body, .from = x};
 
     b->round = sibling_ask_all(siblings_of(service_of(b)), &q, reach_of_request(x), &round_fns, b);
 }

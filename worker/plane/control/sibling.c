@@ -115,8 +115,8 @@ static struct http_client *client_of(struct siblings *s, uint32_t index, struct 
 
 /* Sends the question. Copies the body, so that the caller may free its own at once. */
 static struct http_fetch *send_question(struct http_client *client,
-                                        const struct sibling_question *q, struct list_head *calls,
-                                        http_fetch_fn fn, void *ctx)
+                                        const struct sibling_question *q, uint64_t timeout_ms,
+                                        struct list_head *calls, http_fetch_fn fn, void *ctx)
 {
     struct http_fetch *f;
     struct buf headers = {0};
@@ -133,7 +133,7 @@ static struct http_fetch *send_question(struct http_client *client,
                        .path = q->path,
                        .headers = buf_str(&headers),
                        .body = q->body.len > 0 ? &sent : NULL,
-                       .total_timeout_ms = ANSWER_TIMEOUT_MS,
+                       .total_timeout_ms = timeout_ms,
                    },
                    calls, fn, ctx);
     buf_done(&headers);
@@ -147,7 +147,7 @@ struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct 
     struct err e = {0};
     struct http_client *client = client_of(s, index, &e);
 
-    return client ? send_question(client, q, &s->calls, fn, ctx) : NULL;
+    return client ? send_question(client, q, ANSWER_TIMEOUT_MS, &s->calls, fn, ctx) : NULL;
 }
 
 /* --- other nodes --- */
@@ -279,7 +279,22 @@ struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
         return refuse_question(s, "the node's address is wrong", fn, ctx);
     if (!loop_timer_active(&s->watch))
         loop_timer_set(s->loop, &s->watch, WATCH_MS, on_watch);
-    return send_question(n->client, q, &n->calls, fn, ctx);
+    return send_question(n->client, q,
+                         q->node_timeout_ms > 0 ? q->node_timeout_ms : ANSWER_TIMEOUT_MS, &n->calls,
+                         fn, ctx);
+}
+
+void siblings_put_obeyed(const struct heritage *h, struct json_out *out)
+{
+    struct fleet_node node;
+
+    json_out_key(out, "nodes");
+    json_out_obj(out);
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
+        if (place_table_node(h->fleet, slot, &node) && node.state != FLEET_LOST)
+            json_out_member_cstr(out, node.name, "obeyed");
+    }
+    json_out_end_obj(out);
 }
 
 /* --- rounds --- */
@@ -369,8 +384,10 @@ static void ask_nodes(struct siblings *s, const struct sibling_question *q, stru
 {
     struct fleet_node node;
 
-    for (uint32_t at = 0; siblings_next_node(s->h, &at, &node);)
-        (void)sibling_ask_node(s, at - 1, q, on_sibling_answer, round_call_new(r, node.name));
+    for (uint32_t at = 0; siblings_next_node(s->h, &at, &node);) {
+        if (!q->living || node.state != FLEET_LOST)
+            (void)sibling_ask_node(s, at - 1, q, on_sibling_answer, round_call_new(r, node.name));
+    }
 }
 
 /* Writes the path with the query that the receiver finds its reach in. */

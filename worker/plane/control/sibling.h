@@ -18,6 +18,7 @@ struct exchange;
 struct fleet_node;
 struct heritage;
 struct http_fetch;
+struct json_out;
 struct service;
 struct sibling_round;
 struct siblings;
@@ -32,6 +33,8 @@ struct sibling_question {
     const char *method;
     struct str path, body;       /* body may be empty */
     const struct exchange *from; /* exchange whose key is sent along */
+    uint64_t node_timeout_ms;    /* longest wait for a node; 0: an hour */
+    bool living;                 /* sibling_ask_all: nodes that are lost need not answer */
 };
 
 /* Sends a request to the worker of that index. The callback is called once, later. Returns NULL if
@@ -47,6 +50,9 @@ struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
 /* Finds the next other node from slot *at on that must be asked, and advances *at beyond it: one
  * that lives, or is lost with places that no node has taken. False: there is no further one. */
 bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret);
+
+/* Writes a member "nodes" after an order that all nodes have obeyed: those that live. */
+void siblings_put_obeyed(const struct heritage *h, struct json_out *out);
 
 /* Receivers that did not answer 2xx. */
 struct siblings_missing {
