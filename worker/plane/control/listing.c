@@ -474,7 +474,8 @@ static void write_page_query(const struct listing *v, const struct listed_node *
         buf_printf(path, "&cursor=%u.", v->workers[v->at]);
     else if (v->after.p)
         buf_puts(path, "&cursor=");
-    buf_add_str(path, v->after);
+    if (v->after.p)
+        buf_add_str(path, v->after);
     add_filters(v->query, path);
 }
 

@@ -439,7 +439,8 @@ size_t siblings_list(const struct heritage *h, uint32_t *ret)
         if (board_ready(h->board, BOARD_WORKER0 + place) || place == h->place)
             ret[n++] = board_index(h->board, place);
     }
-    qsort(ret, n, sizeof(*ret), compare_indexes);
+    if (n > 1)
+        qsort(ret, n, sizeof(*ret), compare_indexes);
     return n;
 }
 
