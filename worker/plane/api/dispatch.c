@@ -435,13 +435,12 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
     }
     if (!route && dispatch_finishes(r->service, r->x))
         exchange_finish(r->x, 1); /* until its model call has begun */
-    if (check_born(r, &e) != 0)
-        refuse(r, route, &e);
-    else if (service_check_owner(r, &e) != 0 && !hold_request(r, route != NULL, &e))
-        refuse(r, route, &e);
-    else if (e.kind != ERR_NONE)
-        return; /* it is held */
-    else if (route && r->body)
+    if (check_born(r, &e) != 0 || service_check_owner(r, &e) != 0) {
+        if (!hold_request(r, route != NULL, &e))
+            refuse(r, route, &e);
+        return;
+    }
+    if (route && r->body)
         call_handler(r, route);
     else if (route)
         check_inputs(r, route, call_handler);
