@@ -107,9 +107,11 @@ void worker_fleet_await(struct worker_state *w)
 
 bool worker_fleet_is_sent(const struct worker_state *w)
 {
-    const struct second_copy *copy = w->service.calls.ledger->copy;
+    struct ledger *l = w->service.calls.ledger;
 
-    return !copy || second_copy_behind(copy) == 0;
+    if (l->copy)
+        ledger_write_deliveries(l); /* else the close would write them, after the last send */
+    return !l->copy || second_copy_behind(l->copy) == 0;
 }
 
 void worker_fleet_close(struct worker_state *w)
