@@ -137,7 +137,7 @@ bool second_copy_drop_session(struct second_copy *c, struct str session)
 
     if (!l)
         return true;
-    if (l->unread)
+    if (l->unread || l->lost) /* a lost one stays lost, and what is left of it stays */
         return false;
     if (!l->dropping) {
         l->dropping = true;

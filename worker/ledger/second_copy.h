@@ -93,7 +93,7 @@ bool second_copy_fetch(struct second_copy *c, struct str session);
 size_t second_copy_unread(const struct second_copy *c);
 
 /* True: the store has no log of the session. False: it is being deleted, or is unread; ask again
- * later. */
+ * later. The log of a lost session stays. */
 bool second_copy_drop_session(struct second_copy *c, struct str session);
 
 /* -1 if nothing of the session may be recorded now: ERR_OWNER_CHANGED, ERR_STORAGE_UNAVAILABLE

@@ -137,10 +137,13 @@ TEST(copy_read, an_end_is_read_alone_and_a_hole_loses_the_session)
     for (const char *const *id = (const char *const[]){"hole", "late", NULL}; *id; id++) {
         cr_assert_eq(second_copy_check(f->copy, PLACE, str_cstr(*id), &e), -1);
         cr_assert_eq(e.kind, ERR_SESSION_LOST);
+        cr_assert_not(second_copy_drop_session(f->copy, str_cstr(*id))); /* a look-over */
     }
     second_copy_end_session(f->copy, STR("ended"));
     poll_for(f, 100);
     wait_until(f, is_level, "level");
+    assert_log(f, "hole", "6 r6 r7");
+    assert_log(f, "late", "9 r9");
     assert_log(f, "ended", "2 end");
     cr_assert_eq(journal_records(f->journal, STR("ended")), 1);
     while (!second_copy_drop_session(f->copy, STR("ended")))
