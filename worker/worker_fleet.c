@@ -30,6 +30,14 @@ static int on_back(void *ctx, uint32_t place, struct str session, struct str rec
     return ledger_add_back(w->service.calls.ledger, session, record, alone, e);
 }
 
+static int on_anew(void *ctx, uint32_t place, struct str session)
+{
+    const struct worker_state *w = ctx;
+
+    (void)place;
+    return ledger_begin_anew(w->service.calls.ledger, session);
+}
+
 static void on_read_back(void *ctx, uint32_t place, struct str session, const struct err *e)
 {
     struct worker_state *w = ctx;
@@ -62,6 +70,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
                                     .lease_ms = (unsigned)c->fleet_lease_ms,
                                     .outage_ms = (unsigned)c->fleet_outage_ms,
                                     .add_back = on_back,
+                                    .begin_anew = on_anew,
                                     .on_read_back = on_read_back,
                                     .reconnect = on_reconnect,
                                     .ctx = w};

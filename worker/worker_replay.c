@@ -4,6 +4,7 @@
  * because the process that ran these calls has ended: only one process at a time has a journal
  * open. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -24,16 +25,51 @@
 
 /* Handles an invalid record: it is damaged, or belongs to a session whose beginning was compacted
  * away (logged once; dropped below). */
-static void replay_skip(struct worker_state *w, struct str session_id, const struct err *why)
+static void replay_skip(struct worker_state *w, struct str session_id, struct str payload,
+                        const struct err *why)
 {
+    struct ledger *l = w->service.calls.ledger;
     bool ended = false;
 
     w->skipped++;
-    if (session_find_any(w->service.calls.store, session_id, &ended) || ended)
-        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
-                  LOG_T("error", why->text));
-    else
+    if (!session_find_any(w->service.calls.store, session_id, &ended) && !ended) {
         *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
+        return;
+    }
+    log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
+              LOG_T("error", why->text));
+    if (l->copy)
+        ledger_add_replayed(l, w->opening_index, session_id, payload,
+                            (uint32_t)journal_records(w->opening, session_id));
+}
+
+static bool is_beginning(struct str payload)
+{
+    const char *kind = session_record_kind(payload);
+
+    return kind && strcmp(kind, "create") == 0;
+}
+
+/* In a fleet a session may begin twice: the journal was damaged, and all records were read from the
+ * store again. Returns whether the record applies now. */
+static bool begin_anew(struct worker_state *w, struct str session_id, struct str payload)
+{
+    struct err e = {0};
+
+    return w->service.calls.ledger->copy && is_beginning(payload) &&
+           session_forget(w->service.calls.store, session_id) &&
+           session_apply(w->service.calls.store, payload, &e) == 0;
+}
+
+/* Counts the record for the fleet's store, without what came before a session's beginning. */
+static void add_to_copy(const struct worker_state *w, struct str session_id, struct str payload,
+                        uint32_t number)
+{
+    struct ledger *l = w->service.calls.ledger;
+
+    if (number > 0 && is_beginning(payload))
+        ledger_skip_replayed(l, w->opening, session_id);
+    ledger_add_replayed(l, w->opening_index, session_id, payload, number);
 }
 
 /* Replays a record of the journal. Its notes say which answers had been delivered. */
@@ -41,41 +77,41 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
 {
     struct worker_state *w = ctx;
     struct err bad = {0};
+    uint32_t number;
 
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
         deliveries_replay(w->service.calls.ledger->deliveries, payload);
         return 0;
     }
-    if (w->service.calls.ledger->copy)
-        ledger_add_replayed(w->service.calls.ledger, w->opening_index, session_id, payload,
-                            (uint32_t)journal_records(w->opening, session_id));
-    if (session_apply(w->service.calls.store, payload, &bad)) {
+    if (session_apply(w->service.calls.store, payload, &bad) &&
+        !begin_anew(w, session_id, payload)) {
         /* a record of a different program, which must not be dropped */
         if (bad.kind == ERR_UNSUPPORTED) {
             *e = bad;
             return -1;
         }
-        replay_skip(w, session_id, &bad);
+        replay_skip(w, session_id, payload, &bad);
         return 0;
     }
-    fragments_add(w->replayed, w->opening, session_id, payload,
-                  (uint32_t)journal_records(w->opening, session_id));
+    number = (uint32_t)journal_records(w->opening, session_id);
+    if (w->service.calls.ledger->copy)
+        add_to_copy(w, session_id, payload, number);
+    fragments_add(w->replayed, w->opening, session_id, payload, number);
     ledger_replay_delivery(w->service.calls.ledger, payload);
     return 0;
 }
 
 /* Drops the remaining records of a session without a beginning. If the session was deleted its end
- * stays, and nothing was lost. */
+ * stays, and nothing was lost. In a fleet all of it is read from the store then, or was before. */
 static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
 {
     bool ended = false;
 
-    (void)session_find_any(w->service.calls.store, str_cstr(id), &ended);
+    if (!session_find_any(w->service.calls.store, str_cstr(id), &ended) && !ended)
+        journal_drop_session(j, str_cstr(id));
     w->skipped -= ended;
     if (ended)
         ledger_end_session(w->service.calls.ledger, str_cstr(id));
-    else if (!w->service.calls.ledger->copy) /* else the next look-over drops both */
-        journal_drop_session(j, str_cstr(id));
     free(id);
 }
 

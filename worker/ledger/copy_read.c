@@ -36,6 +36,24 @@ static bool is_same(const struct copy_log *l, size_t n, struct str bytes)
     return same;
 }
 
+/* The journal is damaged, or another owner has continued. Returns whether the log is read from its
+ * start. */
+static bool begin_anew(const struct copy_reader *q)
+{
+    struct copy_log *l = q->log;
+    const struct second_copy_options *o = &l->place->copy->o;
+
+    if (o->begin_anew(o->ctx, l->place->index, copy_log_id(l)))
+        return false;
+    log_error(&(struct log_scope){.session = copy_log_id(l)},
+              "the journal differs from the fleet's store, which is longer and is read instead",
+              LOG_U("records", l->numbers.n));
+    vec_done(&l->numbers);
+    vec_done(&l->fragments);
+    l->sent = l->stored = l->first = 0;
+    return true;
+}
+
 /* The store has dropped earlier records: the session has ended, and the log has its end alone. */
 static bool skip_dropped(struct copy_log *l, const struct store_answer *a)
 {
@@ -60,9 +78,11 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
     if (a->next == 0)
         return "its records have left the store";
     if (l->numbers.n > 0 && q->from + 1 == l->numbers.n && a->first == q->from && a->n_texts > 0) {
-        if (!is_same(l, q->from, a->texts[0]))
+        i = is_same(l, q->from, a->texts[0]);
+        if (i == 0 && !begin_anew(q))
             return "the last common record differs";
-        i = 1;
+        if (i == 0 && q->from > 0)
+            return NULL; /* on_read goes on at 0 */
     } else if (a->n_texts > 0 && l->fragments.n == 0) {
         ends = skip_dropped(l, a);
         if (ends && a->first + 1 != a->next)
@@ -125,6 +145,10 @@ static void on_read(void *ctx, const struct store_answer *a)
         return;
     }
     why = add_records(q, a, &e);
+    if (!why && l->numbers.n == 0 && q->from > 0) {
+        read_from(q, 0);
+        return;
+    }
     if (!why && a->n_texts > 0 && a->first + a->n_texts < a->next) {
         read_from(q, (size_t)(a->first + a->n_texts));
         return;

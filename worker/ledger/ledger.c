@@ -191,6 +191,24 @@ void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id
     second_copy_add(l->copy, index, session_id, record, number);
 }
 
+/* During a replay records cannot be dropped, but released. */
+void ledger_skip_replayed(struct ledger *l, struct journal *j, struct str session_id)
+{
+    size_t n = journal_records(j, session_id);
+
+    for (size_t i = 0; i < n; i++)
+        journal_release(j, session_id, (uint32_t)i);
+    second_copy_forget_session(l->copy, session_id);
+}
+
+int ledger_begin_anew(struct ledger *l, struct str session_id)
+{
+    if (!session_forget(l->residency->store, session_id))
+        return -1;
+    journal_drop_session(journal_of(l, session_id), session_id);
+    return 0;
+}
+
 /* Nothing is known of a session but that it has ended. */
 static int check_end(const struct session *s, struct err *e)
 {

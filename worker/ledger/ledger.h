@@ -13,6 +13,7 @@
 
 struct deliveries;
 struct fragments;
+struct journal;
 struct model;
 struct residency;
 struct second_copy;
@@ -92,9 +93,15 @@ void ledger_end_session(struct ledger *l, struct str session_id);
 bool ledger_drop_session(struct ledger *l, struct str session_id);
 
 /* The journal of place `index` has the record as that number of its session, and is replayed. The
- * fleet's store counts it whether or not it applies. Only in a fleet. */
+ * fleet's store counts it whether or not it applies. Only in a fleet. ledger_skip_replayed: those
+ * before it do not count, since the session begins with this one. */
 void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
                          uint32_t number);
+void ledger_skip_replayed(struct ledger *l, struct journal *j, struct str session_id);
+
+/* The session's records come anew from the fleet's store, from the first one on: journal and memory
+ * forget it. -1: it is in use. */
+int ledger_begin_anew(struct ledger *l, struct str session_id);
 
 /* Journals and applies a record that only the fleet's store has, as a replay does: no content is
  * made. `alone`: earlier ones were dropped, so it must be the session's end. */

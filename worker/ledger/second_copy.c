@@ -112,6 +112,17 @@ void second_copy_add(struct second_copy *c, uint32_t place, struct str session, 
     copy_send_later(l);
 }
 
+void second_copy_forget_session(struct second_copy *c, struct str session)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (!l)
+        return;
+    copy_set_stored(l, l->numbers.n);
+    (void)map_take(&c->logs, copy_log_id(l));
+    copy_log_free(l);
+}
+
 void second_copy_release_call(struct second_copy *c, struct str session, uint64_t call)
 {
     struct copy_log *l = copy_find(c, session);

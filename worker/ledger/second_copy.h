@@ -24,7 +24,8 @@
  *   unread    A log is longer than the journal: the place was adopted, or a power cut took the
  *             journal's tail. `add_back` gets each record that the journal lacks. Nothing is
  *             recorded to the session before it has all. Sessions that are asked for come first,
- *             the others follow without being asked. A log that does not fit loses its session.
+ *             the others follow without being asked. A journal that differs (it is damaged) is read
+ *             anew. A log that does not fit loses its session.
  *   an end    A log is trimmed to its last record after that one is in the store. It is deleted
  *             before the journal forgets the session, since a log without a session is read back.
  * A place is whole when the store has all records of it under its epoch. Answers also wait until
@@ -57,6 +58,9 @@ struct second_copy_options {
      * not fit. */
     int (*add_back)(void *ctx, uint32_t place, struct str session, struct str record, bool alone,
                     struct err *e);
+    /* Drops what journal and memory have of a session whose records differ from the store's, which
+     * has more. All of its records follow. -1: the session is in use. */
+    int (*begin_anew)(void *ctx, uint32_t place, struct str session);
     /* The session is unread no longer; e: it is lost, or the place has another owner. */
     void (*on_read_back)(void *ctx, uint32_t place, struct str session, const struct err *e);
     /* Connects to the store anew. */
@@ -79,6 +83,9 @@ bool second_copy_is_served(const struct second_copy *c);
  * before second_copy_add_place. */
 void second_copy_add(struct second_copy *c, uint32_t place, struct str session, struct str record,
                      uint32_t number);
+
+/* What was added of the session so far does not count. Only before second_copy_add_place. */
+void second_copy_forget_session(struct second_copy *c, struct str session);
 
 /* A call will not commit: its fragments are never sent. */
 void second_copy_release_call(struct second_copy *c, struct str session, uint64_t call);

@@ -2,11 +2,13 @@
 when it is asked for. The same code serves a place that was another node's."""
 import json
 import shutil
+import subprocess
 
 import redis
 
 import gateway as g
 from store_kit import Server
+from test_faults import folder_of, last_segment
 from test_fleet_copy import logs, session_of, turns
 from test_fleet_join import is_whole, node, store  # noqa: F401
 from test_turn_recovery import kill_worker
@@ -127,3 +129,40 @@ def test_an_export_that_a_lost_spool_had_goes_to_its_sink(store, tmp_path):
         g.wait_until(lambda: len(client.xrange("rollgate:trajectories")) >= 3, 60, "all are delivered")
         assert sorted(fields[b"session_id"].decode() for _, fields in client.xrange("rollgate:trajectories")) == sorted(ids)
         gateway.stop()
+
+
+def damage_records(gateway, session, numbers):
+    """Flips a bit of these records of the session in the journal."""
+    dumped = subprocess.run([str(g.BINARY), "journal", "dump", folder_of(gateway)], capture_output=True, text=True, timeout=60)
+    lines = [one for one in map(json.loads, dumped.stdout.splitlines()) if one.get("session_id") == session["session_id"]]
+    with open(last_segment(folder_of(gateway)), "r+b") as f:
+        for n in numbers:
+            f.seek(lines[n]["offset"] + 20)
+            byte = f.read(1)
+            f.seek(lines[n]["offset"] + 20)
+            f.write(bytes([byte[0] ^ 0x10]))
+
+
+def test_a_damaged_journal_is_repaired_from_the_store(store):
+    gateway = started(store)
+    sessions = [session_of(gateway) for _ in range(3)]
+    for s in sessions:
+        for turn in range(3):
+            assert gateway.chat(s, f"turn {turn}").status == 200
+    g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
+    before, lengths = [content(gateway, s) for s in sessions], logs(store)
+    gateway.kill()
+    for s, numbers in zip(sessions, ([0], [1], [0, 2])):    # the first record is the session's beginning
+        damage_records(gateway, s, numbers)
+    gateway.allow("damaged segment", "does not apply", "records skipped", "the journal differs",
+                  "only the fleet's store had")
+    gateway.start()
+    for _ in range(2):                              # a restart replays the damaged records and the good ones
+        assert [content(gateway, s) for s in sessions] == before
+        g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
+        assert {s: n for s, n in logs(store).items() if s in lengths} == lengths
+        kill_worker(gateway)
+        g.wait_until(lambda: gateway.get(path_of(sessions[0])).status == 200, 30, "the worker is replaced")
+    for s in sessions:
+        assert gateway.chat(s, "next").status == 200
+        assert len(content(gateway, s)["records"]) == 4

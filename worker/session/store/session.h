@@ -120,6 +120,10 @@ struct session *session_find(struct session_store *st, struct str id, bool *ret_
  * retained. Otherwise returns NULL with *ret_ended as above. */
 struct session *session_find_any(struct session_store *st, struct str id, bool *ret_ended);
 
+/* Forgets a session whose records come anew, from its first one on. Returns false while a call or
+ * a reader uses it. */
+bool session_forget(struct session_store *st, struct str id);
+
 /* Reports whether the session's content may still be read: the session is live, or it was finalized
  * and its export is retained. */
 bool session_is_kept(struct session_store *st, struct str id);

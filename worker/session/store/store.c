@@ -137,6 +137,19 @@ void session_maybe_free(struct session *s)
     session_free(s);
 }
 
+bool session_forget(struct session_store *st, struct str id)
+{
+    struct session *s = map_get(&st->sessions, id);
+
+    if (s && (s->pins > 0 || !list_is_empty(&s->plans)))
+        return false;
+    if (s) {
+        session_unlink(s);
+        session_free(s);
+    }
+    return true;
+}
+
 void session_pin(struct session *s)
 {
     s->pins++;

@@ -35,6 +35,7 @@ struct fixture {
     unsigned outage_ms;
     int stored, failed; /* ends of waits */
     int reconnected;
+    bool in_use;     /* no session can be forgotten */
     struct buf read; /* ids of sessions that were read, with ! if they are lost */
     enum err_kind why;
 };
@@ -66,6 +67,17 @@ static inline int on_back(void *ctx, uint32_t place, struct str id, struct str r
     return 0;
 }
 
+static inline int on_anew(void *ctx, uint32_t place, struct str id)
+{
+    struct fixture *f = ctx;
+
+    cr_assert_eq(place, PLACE);
+    if (f->in_use)
+        return -1;
+    journal_drop_session(f->journal, id);
+    return 0;
+}
+
 static inline void on_read_back(void *ctx, uint32_t place, struct str id, const struct err *e)
 {
     struct fixture *f = ctx;
@@ -94,6 +106,7 @@ static inline void begin_worker(struct fixture *f)
                                                             .table = f->table,
                                                             .outage_ms = f->outage_ms,
                                                             .add_back = on_back,
+                                                            .begin_anew = on_anew,
                                                             .on_read_back = on_read_back,
                                                             .reconnect = on_reconnect,
                                                             .ctx = f});

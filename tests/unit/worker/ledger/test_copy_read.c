@@ -117,6 +117,41 @@ TEST(copy_read, an_adopted_place_is_read_on_after_losses)
     close_all(f);
 }
 
+/* A record between them was damaged, and is missing: numbers no longer agree. */
+TEST(copy_read, a_damaged_journal_is_read_anew)
+{
+    static const char *const texts[] = {"r0", "r1", "r2", "r3", "r4", NULL};
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    end_worker(f);
+    start_worker(f);
+    wait_until(f, is_served, "served");
+    own(f, 0);
+    poll_for(f, 120);
+    for (size_t i = 0; i < 5; i++)
+        if (i != 2)
+            append_to_journal(f, STR("s"), str_cstr(texts[i]));
+    append_to_journal(f, STR("t"), STR("r1"));
+    end_worker(f);
+    put_log(f, "s", 0, texts);
+    put_log(f, "t", 0, texts);
+    f->store.epoch = 6;
+    own(f, 6);
+    start_worker(f);
+    wait_until(f, is_served, "served");
+    wait_until(f, is_read, "read");
+    cr_assert_null(strchr(f->read.p, '!'), "%s", f->read.p);
+    for (const char *const *id = (const char *const[]){"s", "t", NULL}; *id; id++) {
+        cr_assert_eq(journal_records(f->journal, str_cstr(*id)), 5);
+        assert_log(f, *id, "0 r0 r1 r2 r3 r4");
+    }
+    add_stored(f, "s", "r5");
+    assert_log(f, "s", "0 r0 r1 r2 r3 r4 r5");
+    wait_until(f, is_level, "level");
+    wait_until(f, is_reported_whole, "whole");
+    close_all(f);
+}
+
 TEST(copy_read, an_end_is_read_alone_and_a_hole_loses_the_session)
 {
     static const char *const ids[] = {"s", NULL};

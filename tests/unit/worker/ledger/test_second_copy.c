@@ -263,6 +263,7 @@ TEST(second_copy, a_journal_that_differs_is_not_continued)
     struct fixture *f = open_all(OUTAGE_MS);
     struct err e = {0};
 
+    f->in_use = true;
     wait_until(f, is_served, "served");
     add_stored(f, "s", "r0");
     add_stored(f, "t", "q0");
