@@ -121,10 +121,10 @@ struct conn {
     struct {
         struct list_item item; /* in hub->held */
         uint32_t place;
-        uint64_t epoch;    /* epoch of the place when the hold began */
-        uint64_t until_ms; /* end of --fleet-hold; 0: not held yet */
-        uint64_t again_ms; /* next attempt at the same owner; UINT64_MAX: no owner */
-        bool over;         /* --fleet-hold has passed */
+        uint64_t epoch;       /* epoch of the place when the hold began */
+        uint64_t until_ms;    /* end of --fleet-hold; 0: not held yet */
+        uint64_t again_ms;    /* next attempt at the same owner; UINT64_MAX: no owner */
+        bool over;            /* --fleet-hold has passed */
         struct list_item hop; /* in hub->hops, while a different node serves the request */
         uint32_t node;        /* slot of that node */
     } hold;
