@@ -1,9 +1,8 @@
 /* Runs calls of the HTTP client (http_client.h). A call owns a connection: an idle one from the
  * pool, or a new one (http_conn.c). It has time limits for connect, first byte, silence in the
  * body, and the whole call. Events may free the call (http_call_cancel in a callback), so after
- * each event the code checks that n->call is still the call. A paused call's bytes wait in n->in,
- * and the socket is not read. An answer may arrive before the whole request was sent; such a
- * connection is not pooled. */
+ * each event the code checks n->call. A paused call's bytes wait in n->in, and the socket is not
+ * read. An answer may arrive before the whole request was sent; such a connection is not pooled. */
 
 #include "common/net/http_client.h"
 
