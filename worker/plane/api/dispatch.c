@@ -10,9 +10,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/mem.h"
-#include "common/os/loop.h"
-#include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
 #include "common/proc/metrics.h"
@@ -22,13 +19,12 @@
 #include "worker/ledger/ledger.h"
 #include "worker/plane/api/check_inputs.h"
 #include "worker/plane/api/near_path.h"
+#include "worker/plane/api/parked_request.h"
 #include "worker/plane/api/routes.h"
 #include "worker/plane/api/ui.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/service/respond.h"
 #include "worker/plane/service/service.h"
-#include "worker/residency/places.h"
-#include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
 
 /* The shown key, and its scope: KEY_ADMIN if no key is needed. */
@@ -150,7 +146,7 @@ static int check_scope(const struct service_request *r, const struct shown_key *
         return -1;
     if (!(scopes & (1u << k->scope)))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    if (!places_serve(r->service->calls.residency->places, k->proof.index))
+    if (!service_serves_index(r->service, k->proof.index))
         return err_set(e, ERR_WRONG_SCOPE, "the key belongs to a session of another worker");
     return 0;
 }
@@ -221,144 +217,6 @@ static bool is_data_plane(const struct service_request *r, enum err_kind kind)
     return true;
 }
 
-/* --- requests for sessions that are not in memory --- */
-
-enum { HOLD_POLL_MS = 50 };
-
-/* Waits for the session, or (waiter.fn NULL) for the fleet's store. */
-struct parked_request {
-    struct service *service;
-    struct exchange *x;
-    struct residency_waiter waiter;
-    struct service_request held; /* for the check of the owner */
-    char id[ID_TEXT_MAX];        /* of that */
-    uint64_t until_ms;
-    struct loop_timer again;
-    struct body_read *body;        /* parsed body of a control request, owned */
-    const struct dialect *dialect; /* dialect for errors; NULL: the control plane's form */
-    char request_id[40];
-};
-
-static void enter(struct service *a, struct exchange *x, struct body_read *body, bool was_held);
-
-static void parked_free(struct parked_request *p)
-{
-    loop_timer_stop(p->service->calls.loop, &p->again);
-    inputs_drop(p->service, p->body);
-    free(p);
-}
-
-/* The client left while its session was being read back. */
-static void on_parked_closed(void *ctx, bool delivered)
-{
-    struct parked_request *p = ctx;
-
-    (void)delivered;
-    if (p->waiter.fn)
-        residency_leave(&p->waiter);
-    parked_free(p);
-}
-
-/* Starts the request again, because its session is back, and its key may be invalid by now.
- * Everything that the request holds is unchanged. */
-static void on_back(void *ctx, const struct err *e)
-{
-    struct parked_request *p = ctx;
-    struct exchange *x = p->x;
-    struct service *a = p->service;
-    struct body_read *body = p->body;
-    struct err told = {0};
-
-    exchange_watch(x, NULL, NULL);
-    if (e) {
-        if (e->kind == ERR_IO || e->kind == ERR_INTERNAL)
-            (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
-        else
-            told = *e;
-        respond_error_to(a, x, p->dialect, METRIC_DIALECT_CONTROL, p->request_id, &told);
-    } else {
-        p->body = NULL;
-    }
-    parked_free(p);
-    if (!e)
-        enter(a, x, body, true);
-}
-
-static struct parked_request *parked_new(struct service_request *r)
-{
-    struct parked_request *p = mem_zalloc(sizeof(*p));
-
-    p->service = r->service;
-    p->x = r->x;
-    p->body = r->body;
-    r->body = NULL;
-    exchange_watch(r->x, on_parked_closed, p);
-    return p;
-}
-
-/* The fleet's store answers again, the time is over, or this worker drains. */
-static void on_hold(struct loop_timer *t)
-{
-    struct parked_request *p = CONTAINER_OF(t, struct parked_request, again);
-    struct service *a = p->service;
-    struct exchange *x = p->x;
-    struct body_read *body = p->body;
-    struct err e = {0};
-
-    if (service_check_owner(&p->held, &e) && e.kind == ERR_STORAGE_UNAVAILABLE && !a->draining &&
-        loop_now_ms(a->calls.loop) < p->until_ms) {
-        loop_timer_set(a->calls.loop, t, HOLD_POLL_MS, on_hold);
-        return;
-    }
-    p->body = NULL;
-    exchange_watch(x, NULL, NULL);
-    parked_free(p);
-    enter(a, x, body, true);
-}
-
-/* Holds a request while the fleet's store cannot say who owns its session. The end of a model call
- * would wait for the store, too, so it waits as long. Returns false for other errors. */
-static bool hold_request(struct service_request *r, bool control, const struct err *why)
-{
-    const struct config *c = r->service->config;
-    uint64_t ms = (uint64_t)(control ? c->fleet_hold_ms : c->fleet_outage_ms);
-    struct parked_request *p;
-
-    if (why->kind != ERR_STORAGE_UNAVAILABLE || r->was_held || ms == 0 || r->service->draining ||
-        r->id.len >= ID_TEXT_MAX)
-        return false;
-    p = parked_new(r);
-    p->held = *r;
-    if (r->id.p) {
-        memcpy(p->id, r->id.p, r->id.len);
-        p->held.id = str_of(p->id, r->id.len);
-    }
-    p->until_ms = loop_now_ms(r->service->calls.loop) + ms;
-    loop_timer_set(r->service->calls.loop, &p->again, HOLD_POLL_MS, on_hold);
-    return true;
-}
-
-/* Reports whether the request must wait for its session's content. Finalized sessions are read back
- * only for reading, exports and deletions. */
-static bool park(struct service_request *r, bool control)
-{
-    struct str method = exchange_method(r->x);
-    bool ended = control && (str_eq_c(method, "GET") || str_eq_c(method, "DELETE") ||
-                             str_eq_c(r->rest, "/finalize") || str_eq_c(r->rest, "/samples") ||
-                             str_eq_c(r->rest, "/fork") || str_eq_c(r->rest, "/logprobs"));
-    struct parked_request *p;
-
-    if (!r->id_valid || residency_ready(r->service->calls.residency, r->id, ended))
-        return false;
-    p = parked_new(r);
-    p->dialect = control ? NULL : dialect_for_path(dialect_path(r->rest));
-    p->waiter.fn = on_back;
-    p->waiter.ctx = p;
-    memcpy(p->request_id, r->request_id, sizeof(p->request_id));
-    residency_wait(r->service->calls.residency, r->id, &p->waiter);
-    return true;
-}
-
 /* Refuses a path that is neither the control plane's nor the data plane's. */
 static void refuse_place(struct service_request *r, const struct shown_key *k,
                          const struct routes *routes, struct err *e)
@@ -376,7 +234,7 @@ static void refuse_place(struct service_request *r, const struct shown_key *k,
  * passed. */
 static void call_handler(struct service_request *r, const struct api_route *route)
 {
-    if (!park(r, true))
+    if (!parked_wait_session(r, true))
         route->handler(r);
     inputs_drop(r->service, r->body);
     r->body = NULL;
@@ -436,7 +294,7 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
     if (!route && dispatch_finishes(r->service, r->x))
         exchange_finish(r->x, 1); /* until its model call has begun */
     if (check_born(r, &e) != 0 || service_check_owner(r, &e) != 0) {
-        if (!hold_request(r, route != NULL, &e))
+        if (!parked_hold(r, route != NULL, &e))
             refuse(r, route, &e);
         return;
     }
@@ -444,7 +302,7 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
         call_handler(r, route);
     else if (route)
         check_inputs(r, route, call_handler);
-    else if (!park(r, false))
+    else if (!parked_wait_session(r, false))
         api_call_handle(r);
 }
 
@@ -467,9 +325,7 @@ static int read_key(struct service_request *r, struct shown_key *ret, struct err
     return 0;
 }
 
-/* Enters a request. body: parsed body of a control request whose inputs have passed; it is dropped.
- * NULL: not checked yet. */
-static void enter(struct service *a, struct exchange *x, struct body_read *body, bool was_held)
+void dispatch_enter(struct service *a, struct exchange *x, struct body_read *body, bool was_held)
 {
     struct service_request r = {.service = a,
                                 .x = x,
@@ -492,5 +348,5 @@ static void enter(struct service *a, struct exchange *x, struct body_read *body,
 
 void dispatch_request(void *ctx, struct exchange *x)
 {
-    enter(ctx, x, NULL, false);
+    dispatch_enter(ctx, x, NULL, false);
 }

@@ -10,6 +10,7 @@
 
 #include "common/base/str.h"
 
+struct body_read;
 struct err;
 struct exchange;
 struct service;
@@ -17,6 +18,10 @@ struct service_request;
 
 /* Handles one request (server_handler_fn; ctx is the struct service). */
 void dispatch_request(void *ctx, struct exchange *x);
+
+/* Enters a request. body: parsed body of a control request whose inputs have passed; it is dropped.
+ * NULL: not checked yet. was_held: it has waited for the fleet's store, or for its session. */
+void dispatch_enter(struct service *a, struct exchange *x, struct body_read *body, bool was_held);
 
 /* Reports whether the body of a request with this first line may be packed while it arrives: a
  * model call's, because it may have pictures and helpers read it. */

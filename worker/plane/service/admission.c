@@ -8,6 +8,7 @@
 #include "common/serve/exchange.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/service/service.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/store/session_totals.h"
 #include "worker/sink/sink.h"
@@ -29,6 +30,11 @@ static bool is_for_all(const struct service_request *r)
 {
     return (str_eq_c(r->rest, "/sessions") && str_eq_c(exchange_method(r->x), "GET")) ||
            str_eq_c(r->rest, "/sessions/abort") || str_eq_c(r->rest, "/sessions/finalize");
+}
+
+bool service_serves_index(const struct service *a, uint32_t index)
+{
+    return places_serve(a->calls.residency->places, index);
 }
 
 int service_check_owner(const struct service_request *r, struct err *e)

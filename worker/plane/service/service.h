@@ -75,6 +75,9 @@ struct service_request {
  * is lost. A request for all sessions fails while some are being read from the fleet's store. */
 int service_check_owner(const struct service_request *r, struct err *e);
 
+/* Reports whether sessions of that index live in this worker. */
+bool service_serves_index(const struct service *a, uint32_t index);
+
 /* Sets ERR_UNKNOWN_SESSION, with the form of an id and what is wrong with the request's. The text
  * does not contain the id, because a mistyped one may be part of a different session's. Returns
  * -1. */
