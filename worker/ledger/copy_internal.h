@@ -16,7 +16,7 @@ enum {
     COPY_FRESH_KEPT = 256 << 10,  /* memory that an empty buffer keeps */
     COPY_IN_FLIGHT_MAX = 8 << 20, /* bytes from the journal without an answer */
     COPY_TICK_MS = 50,            /* interval of looks at the keeper's table */
-    COPY_FULL_MS = 1000,          /* pause after the store was full */
+    COPY_FULL_MS = 1000,          /* pause after the store, or the disk, was full */
     COPY_READS_MAX = 4,           /* logs that are read at a time */
 };
 
@@ -46,6 +46,7 @@ struct copy_place {
     struct list_head behind;        /* struct copy_log */
     struct list_head unasked;       /* unread logs (copy_log.unasked), the next one first */
     size_t n_unread, n_reading;     /* logs; the latter are no longer in the list */
+    uint64_t read_ms;               /* nothing is read before; 0: the journal takes records */
     bool proved;                    /* in this round a record of a log that was read was sent */
     bool told_read_back;            /* the keeper knows that no log is unread */
 };

@@ -54,6 +54,27 @@ static bool begin_anew(const struct copy_reader *q)
     return true;
 }
 
+/* The journal does not take the record, which is no fault of the session. */
+static bool is_storage(const struct err *e)
+{
+    return e->kind == ERR_STORAGE_FULL || e->kind == ERR_STORAGE_FAILED;
+}
+
+/* The log is read on after a pause. Requests that wait for it get the error. */
+static void pause_log(struct copy_log *l, const struct err *e)
+{
+    struct copy_place *p = l->place;
+    const struct second_copy_options *o = &p->copy->o;
+
+    if (p->read_ms == 0)
+        log_error(NULL, "the journal takes no records of the fleet's store",
+                  LOG_U("place", p->index), LOG_T("error", e->text));
+    p->read_ms = loop_now_ms(o->loop) + COPY_FULL_MS;
+    l->wanted = false;
+    copy_begin_reading(l);
+    o->on_read_back(o->ctx, p->index, copy_log_id(l), e);
+}
+
 /* The store has dropped earlier records: the session has ended, and the log has its end alone. */
 static bool skip_dropped(struct copy_log *l, const struct store_answer *a)
 {
@@ -72,8 +93,8 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
 {
     struct copy_log *l = q->log;
     const struct second_copy_options *o = &l->place->copy->o;
+    size_t i = 0, had = l->numbers.n;
     bool ends = false;
-    size_t i = 0;
 
     if (a->next == 0)
         return "its records have left the store";
@@ -89,8 +110,14 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
             return "records are missing";
     }
     for (; i < a->n_texts; i++, q->n_new++)
-        if (o->add_back(o->ctx, l->place->index, copy_log_id(l), a->texts[i], ends, e))
+        if (o->add_back(o->ctx, l->place->index, copy_log_id(l), a->texts[i], ends, e)) {
+            if (ends && is_storage(e)) { /* as before skip_dropped */
+                l->numbers.n = l->sent = l->stored = had;
+                l->first = 0;
+                l->trimmed = false;
+            }
             return e->text;
+        }
     return NULL;
 }
 
@@ -154,6 +181,12 @@ static void on_read(void *ctx, const struct store_answer *a)
         return;
     }
     p->n_reading--;
+    if (why && is_storage(&e)) {
+        pause_log(l, &e);
+        free(q);
+        return;
+    }
+    p->read_ms = 0;
     if (why)
         lose_log(l, why);
     else
@@ -167,6 +200,8 @@ void copy_read_unread(struct copy_place *p)
 {
     struct copy_log *l;
 
+    if (p->read_ms > loop_now_ms(p->copy->o.loop))
+        return;
     while (p->state == COPY_OPEN && p->n_reading < COPY_READS_MAX &&
            (l = LIST_FIRST_OF(&p->unasked, struct copy_log, unasked))) {
         struct copy_reader *q = mem_zalloc(sizeof(*q));

@@ -224,8 +224,11 @@ int ledger_add_back(struct ledger *l, struct str session_id, struct str record, 
     bool ended;
     int rc;
 
-    if (journal_append(place->journal, session_id, record, NULL, NULL, e) < 0)
+    if (journal_append(place->journal, session_id, record, NULL, NULL, e) < 0) {
+        if (e->kind == ERR_IO)
+            e->kind = ERR_STORAGE_FAILED;
         return -1;
+    }
     note_record(l, place, session_id, record);
     session_store_lazy(store, true);
     rc = session_apply(store, record, e);

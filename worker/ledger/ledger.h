@@ -104,7 +104,8 @@ void ledger_skip_replayed(struct ledger *l, struct journal *j, struct str sessio
 int ledger_begin_anew(struct ledger *l, struct str session_id);
 
 /* Journals and applies a record that only the fleet's store has, as a replay does: no content is
- * made. `alone`: earlier ones were dropped, so it must be the session's end. */
+ * made. `alone`: earlier ones were dropped, so it must be the session's end. Returns -1 with
+ * ERR_STORAGE_FULL or ERR_STORAGE_FAILED if the journal does not take it, else it does not fit. */
 int ledger_add_back(struct ledger *l, struct str session_id, struct str record, bool alone,
                     struct err *e);
 

@@ -513,6 +513,8 @@ static void on_tick(struct loop_timer *t)
             copy_compare(p);
         if (p->state == COPY_OPEN && !list_is_empty(&p->behind))
             loop_task_post(c->o.loop, &c->work, copy_on_work);
+        if (p->read_ms > 0)
+            copy_read_unread(p);
         report_place(p);
     }
     check_all_waits(c);

@@ -54,8 +54,9 @@ struct second_copy_options {
     unsigned lease_ms;         /* after which another node may own a place */
     unsigned outage_ms;        /* longest wait */
     /* Puts a record that only the store has into journal and memory, and reports it with
-     * second_copy_add. `alone`: earlier ones were dropped, since it ends the session. -1: it does
-     * not fit. */
+     * second_copy_add. `alone`: earlier ones were dropped, since it ends the session. -1 with
+     * ERR_STORAGE_FULL or ERR_STORAGE_FAILED: the journal does not take it now, and it is read
+     * again after a pause. -1 with another error: it does not fit. */
     int (*add_back)(void *ctx, uint32_t place, struct str session, struct str record, bool alone,
                     struct err *e);
     /* Drops what journal and memory have of a session whose records differ from the store's, which

@@ -35,6 +35,7 @@ struct fixture {
     unsigned outage_ms;
     int stored, failed; /* ends of waits */
     int reconnected;
+    bool full;       /* the journal takes no record of the store */
     bool in_use;     /* no session can be forgotten */
     struct buf read; /* ids of sessions that were read, with ! if they are lost */
     enum err_kind why;
@@ -60,6 +61,8 @@ static inline void append_to_journal(struct fixture *f, struct str id, struct st
 static inline int on_back(void *ctx, uint32_t place, struct str id, struct str record, bool alone,
                           struct err *e)
 {
+    if (((struct fixture *)ctx)->full)
+        return err_set(e, ERR_STORAGE_FULL, "the disk is full");
     if (alone && !str_eq_c(record, "end"))
         return err_set(e, ERR_IO, "records are missing");
     cr_assert_eq(place, PLACE);

@@ -117,6 +117,40 @@ TEST(copy_read, an_adopted_place_is_read_on_after_losses)
     close_all(f);
 }
 
+static bool is_refused(struct fixture *f)
+{
+    return f->read.p && strstr(f->read.p, "a! ");
+}
+
+TEST(copy_read, a_full_disk_is_waited_for_and_loses_nothing)
+{
+    static const char *const ids[] = {"a", "b", "c", "d", "e", NULL};
+    static const char *const texts[] = {"r0", "r1", "r2", NULL};
+    static const char *const end[] = {"end", NULL};
+    struct fixture *f = adopt(ids, texts);
+    struct err e = {0};
+
+    put_log(f, "ended", 4, end);
+    f->full = true;
+    f->store.holds = false;
+    loop_task_post(f->loop, &f->store.work, on_work);
+    wait_until(f, is_served, "served");
+    cr_assert(second_copy_fetch(f->copy, STR("a")));
+    wait_until(f, is_refused, "a request gets the error");
+    cr_assert_eq(second_copy_unread(f->copy), 6);
+    cr_assert_eq(second_copy_check(f->copy, PLACE, STR("a"), &e), -1);
+    cr_assert_eq(e.kind, ERR_STORAGE_UNAVAILABLE);
+    f->full = false;
+    wait_until(f, is_read, "read");
+    for (const char *const *id = ids; *id; id++)
+        cr_assert_eq(journal_records(f->journal, str_cstr(*id)), 3);
+    wait_until(f, is_level, "level");
+    assert_log(f, "ended", "4 end");
+    add_stored(f, "a", "r3");
+    assert_log(f, "a", "0 r0 r1 r2 r3");
+    close_all(f);
+}
+
 /* A record between them was damaged, and is missing: numbers no longer agree. */
 TEST(copy_read, a_damaged_journal_is_read_anew)
 {
