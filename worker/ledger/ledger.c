@@ -215,6 +215,22 @@ static int check_end(const struct session *s, struct err *e)
     return s ? err_set(e, ERR_IO, "records are missing before the last one") : 0;
 }
 
+/* A session whose end was read may have left memory: then what follows is for its export alone,
+ * which is read from the journal. */
+static int apply_back(struct session_store *store, struct str session_id, struct str record,
+                      struct err *e)
+{
+    bool ended;
+    int rc;
+
+    if (!session_find_any(store, session_id, &ended) && ended && session_is_kept(store, session_id))
+        return 0;
+    session_store_lazy(store, true);
+    rc = session_apply(store, record, e);
+    session_store_lazy(store, false);
+    return rc;
+}
+
 int ledger_add_back(struct ledger *l, struct str session_id, struct str record, bool alone,
                     struct err *e)
 {
@@ -230,9 +246,7 @@ int ledger_add_back(struct ledger *l, struct str session_id, struct str record, 
         return -1;
     }
     note_record(l, place, session_id, record);
-    session_store_lazy(store, true);
-    rc = session_apply(store, record, e);
-    session_store_lazy(store, false);
+    rc = apply_back(store, session_id, record, e);
     s = session_find_any(store, session_id, &ended);
     if (s)
         session_wake(s, clock_wall_ms());

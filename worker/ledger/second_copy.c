@@ -241,7 +241,7 @@ int second_copy_check(const struct second_copy *c, uint32_t place, struct str se
 
 bool second_copy_is_unread(const struct second_copy *c, struct str session)
 {
-    const struct copy_log *l = copy_find(c, session);
+    const struct copy_log *l = second_copy_unread(c) > 0 ? copy_find(c, session) : NULL;
 
     return l && l->unread;
 }

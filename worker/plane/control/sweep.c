@@ -65,15 +65,17 @@ static void drop_copy(struct service *a, struct session *s)
 static bool sweep_session(struct sweep *w, struct session *s)
 {
     struct service *a = w->service;
+    bool unread = ledger_is_unread(a->calls.ledger, session_id(s));
     struct err e = {0};
 
     if (session_copying(s)) {
-        drop_copy(a, s);
+        if (!unread)
+            drop_copy(a, s);
         return true;
     }
     if (!session_expired(s, w->now_ms))
         return session_leave_late(s, w->now_ms);
-    if (w->stuck)
+    if (w->stuck || unread) /* what is still to be read may have renewed it */
         return false;
     if (!expiring_takes(a, s) && control_expire(a, s, &e) != 0) {
         log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));

@@ -183,3 +183,33 @@ TEST(ledger, what_was_told_is_there_after_a_restart)
     cr_assert_not(is_there(&f, "w0-2"));
     close_all(&f);
 }
+
+/* As in a fleet, where records are read back for as long as a sweep needs to pass. */
+TEST(ledger, what_follows_a_session_that_has_left_is_read_back)
+{
+    struct session_defaults d;
+    struct fixture f;
+    struct buf record = {0}, exported = {0};
+    struct session *s;
+    struct err e = {0};
+    bool ended;
+
+    open_all(&f, JOURNAL_PROCESS);
+    session_defaults_init(&d);
+    d.evict_after_ms = 1;
+    session_store_configure(f.residency.store, &d);
+    create(&f, "w0-1");
+    s = session_find(f.residency.store, STR("w0-1"), &ended);
+    cr_assert_eq(session_end_record(s, SESSION_END_FINALIZE, NULL, clock_wall_ms(), &record, &e),
+                 0);
+    session_exported_record(s, clock_wall_ms(), &exported);
+    cr_assert_eq(ledger_add_back(&f.ledger, STR("w0-1"), buf_str(&record), false, &e), 0);
+    cr_assert(session_leave_late(s, clock_wall_ms() + 1000));
+    cr_assert_eq(ledger_add_back(&f.ledger, STR("w0-1"), buf_str(&exported), false, &e), 0, "%s",
+                 e.text);
+    cr_assert_eq(journal_records(f.journal, STR("w0-1")), 3);
+    cr_assert(session_is_kept(f.residency.store, STR("w0-1")));
+    buf_done(&record);
+    buf_done(&exported);
+    close_all(&f);
+}
