@@ -7,6 +7,7 @@ import subprocess
 import redis
 
 import gateway as g
+import vision_kit as kit
 from store_kit import Server
 from test_faults import folder_of, last_segment
 from test_fleet_copy import logs, session_of, turns
@@ -15,7 +16,7 @@ from test_turn_recovery import kill_worker
 
 
 def started(store, **more):
-    gateway = node(store, "a", engine="builtin:random:1", **{"fleet-hold": "20s", **more})
+    gateway = node(store, "a", **{"engine": "builtin:random:1", "fleet-hold": "20s", **more})
     gateway.allow("the store does not answer", "store answers again", "forgotten a place", "another node owns")
     return served(gateway.start())
 
@@ -166,3 +167,20 @@ def test_a_damaged_journal_is_repaired_from_the_store(store):
     for s in sessions:
         assert gateway.chat(s, "next").status == 200
         assert len(content(gateway, s)["records"]) == 4
+
+
+def test_a_session_without_its_pictures_says_so(store, tmp_path):
+    shot = kit.png(64, 64)
+    asked = [kit.user(kit.text("look"), kit.image(shot))]
+    with kit.VisionStub("sglang") as engine:
+        gateway = started(store, engine=engine.setting, model=kit.model_folder(tmp_path / "m"))
+        sid = kit.session(gateway)
+        answer = kit.chat(gateway, sid, asked)
+        assert answer.status == 200, answer.body
+        lose_disk(gateway)
+        again = g.wait_until(lambda: gateway.get(f"/sessions/{sid}/snapshot", timeout=60), 30, "it is read back")
+        assert (again.status, again.json()["error"]["code"]) == (503, "storage_failed"), again.text
+        assert "an image of this session is gone" in again.json()["error"]["message"]
+        more = [*asked, answer.json()["choices"][0]["message"], kit.user(kit.text("and now"))]
+        assert kit.chat(gateway, sid, more).status == 200       # its history brings the picture
+        assert gateway.get(f"/sessions/{sid}/snapshot").status == 200
