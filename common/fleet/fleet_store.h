@@ -153,7 +153,7 @@ struct store_kind {
     void (*append)(struct store *s, uint32_t place, uint64_t epoch, const struct store_record *at,
                    size_t n, struct store_call call);
     void (*drop)(struct store *s, uint32_t place, uint64_t epoch, struct str session, bool keep,
-                 struct store_call call);
+                 uint64_t from, struct store_call call);
     void (*read)(struct store *s, uint32_t place, struct str session, uint64_t from,
                  struct store_call call);
     void (*put)(struct store *s, struct str key, struct str value, uint64_t edition,
@@ -195,11 +195,12 @@ static inline void store_append(struct store *s, uint32_t place, uint64_t epoch,
     s->kind->append(s, place, epoch, at, n, call);
 }
 
-/* Deletes the log. With `keep`: all records but the last. */
+/* Deletes the log's records from number `from` on; 0: the log. With `keep`: all records but the
+ * last. */
 static inline void store_drop(struct store *s, uint32_t place, uint64_t epoch, struct str session,
-                              bool keep, struct store_call call)
+                              bool keep, uint64_t from, struct store_call call)
 {
-    s->kind->drop(s, place, epoch, session, keep, call);
+    s->kind->drop(s, place, epoch, session, keep, from, call);
 }
 
 /* Reads records from number `from` on: at most 1 MiB, or one. Without a session: the ids that have

@@ -370,7 +370,7 @@ static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
 }
 
 static void redis_drop(struct store *store, uint32_t place, uint64_t epoch, struct str session,
-                       bool keep, struct store_call call)
+                       bool keep, uint64_t from, struct store_call call)
 {
     struct redis_store *s = store_of(store);
     const struct str words[] = {
@@ -380,6 +380,7 @@ static void redis_drop(struct store *store, uint32_t place, uint64_t epoch, stru
         decimal(s, epoch),
         session,
         flag(keep),
+        decimal(s, from),
     };
 
     call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));

@@ -379,7 +379,7 @@ static void file_append(struct store *store, uint32_t place, uint64_t epoch,
 }
 
 static void file_drop(struct store *store, uint32_t place, uint64_t epoch, struct str session,
-                      bool keep, struct store_call call)
+                      bool keep, uint64_t from, struct store_call call)
 {
     struct file_store *s = store_of(store);
     struct file_entry *p;
@@ -396,6 +396,8 @@ static void file_drop(struct store *store, uint32_t place, uint64_t epoch, struc
         log->first += log->records.n - 1;
         log->records.at[0] = vec_last(&log->records);
         log->records.n = 1;
+    } else if (!keep && from > log->first) {
+        log->records.n = MIN_OF(log->records.n, (size_t)(from - log->first));
     } else if (!keep) {
         vec_clear(&log->records);
     }

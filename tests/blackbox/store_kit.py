@@ -224,8 +224,8 @@ class Driver:
     def renew(self, node, *places):
         return self.call("renew", node=node, places=places)
 
-    def drop(self, place, epoch, session, keep=False):
-        return self.call("drop", place=place, epoch=epoch, session=session, keep=keep)
+    def drop(self, place, epoch, session, keep=False, start=0):
+        return self.call("drop", place=place, epoch=epoch, session=session, keep=keep, **{"from": start})
 
     def read(self, place, session, start=0):
         return self.call("read", place=place, session=session, **{"from": start})

@@ -46,6 +46,7 @@ void copy_begin_reading(struct copy_log *l)
     if (!l->unread)
         p->n_unread++;
     l->unread = true;
+    l->cut = false;
     l->sent = l->numbers.n;
     copy_set_stored(l, l->numbers.n);
     list_remove(&l->behind);

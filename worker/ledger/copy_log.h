@@ -32,8 +32,10 @@ struct copy_log {
     bool wanted;                         /* unread, and a request waits for it */
     bool ended;                          /* the last record is all that is needed */
     bool trimmed;                        /* the store has that one alone, or was asked for it */
-    bool rewrite;  /* the store's log is deleted first, then sent from the start; ended: by its last
-                    * record alone */
+    bool rewrite; /* the store's log is deleted first, then sent from the start; ended: by its last
+                   * record alone */
+    bool cut;     /* the store's log must end before record cut_at first */
+    size_t cut_at;
     bool seen;     /* by the comparison under way */
     bool dropping; /* the session is not needed any more */
     bool drop_sent;

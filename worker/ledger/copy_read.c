@@ -144,8 +144,9 @@ static void finish_log(struct copy_reader *q, uint64_t next)
                  LOG_U("records", q->n_new));
     copy_end_reading(l);
     if (next > l->numbers.n) { /* fragments whose commit is lost */
-        l->rewrite = true;
-        copy_send_again(l, 0);
+        l->cut = true;
+        l->cut_at = l->numbers.n;
+        copy_send_again(l, l->numbers.n);
     } else if (!l->ended && (q->had_some || !p->proved || next < l->numbers.n)) {
         /* an append under the epoch confirms what was read whatever the epoch is */
         copy_send_again(l, (size_t)(next > 0 && next > l->first ? next - 1 : next));

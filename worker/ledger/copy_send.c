@@ -264,7 +264,7 @@ static void on_dropped(void *ctx, const struct store_answer *a)
     free(d);
 }
 
-static void send_drop(struct copy_place *p, struct copy_log *l, bool keep)
+static void send_drop(struct copy_place *p, struct copy_log *l, bool keep, size_t from)
 {
     struct sent_drop *d = mem_zalloc(sizeof(*d) + l->id_len);
 
@@ -273,18 +273,27 @@ static void send_drop(struct copy_place *p, struct copy_log *l, bool keep)
     d->epoch = p->epoch;
     d->id_len = l->id_len;
     d->all = l->dropping;
-    d->rewrites = l->rewrite && !keep;
+    d->rewrites = l->rewrite && !keep && from == 0;
     memcpy(d->id, l->id, l->id_len);
-    store_drop(p->copy->o.store, p->index, p->epoch, copy_log_id(l), keep,
+    store_drop(p->copy->o.store, p->index, p->epoch, copy_log_id(l), keep, from,
                (struct store_call){on_dropped, d});
 }
 
 /* Deletes the store's log before other records are sent. */
 static void send_rewrite(struct copy_place *p, struct copy_log *l, size_t first)
 {
-    send_drop(p, l, false);
+    send_drop(p, l, false, 0);
     l->sent = l->first = first;
-    l->rewrite = false;
+    l->rewrite = l->cut = false;
+}
+
+/* Deletes fragments whose commit is lost. */
+static void send_cut(struct copy_place *p, struct copy_log *l)
+{
+    send_drop(p, l, false, l->cut_at);
+    l->cut = false;
+    if (l->sent == l->numbers.n && !l->ended)
+        list_remove(&l->behind);
 }
 
 /* The journal may have the last record alone. If the store lacks earlier ones, its log begins with
@@ -301,7 +310,7 @@ static void send_ended(struct copy_place *p, struct copy_log *l)
     if (l->sent == last)
         send_from_journal(p, l);
     if (!l->trimmed && !l->lost && l->stored == l->numbers.n) {
-        send_drop(p, l, true);
+        send_drop(p, l, true, 0);
         l->trimmed = true;
     }
 }
@@ -313,9 +322,11 @@ static void send_piece(struct copy_place *p, struct copy_log *l)
 
     if (l->dropping || l->drop_sent) { /* nothing follows a drop before its answer */
         if (!l->drop_sent)
-            send_drop(p, l, false);
+            send_drop(p, l, false, 0);
         l->drop_sent = true;
         list_remove(&l->behind);
+    } else if (l->cut && !l->rewrite && !stays) {
+        send_cut(p, l);
     } else if (l->ended && l->numbers.n > 0 && !stays) {
         send_ended(p, l);
         list_remove(&l->behind);
@@ -345,7 +356,7 @@ static void send_fresh(struct copy_place *p)
         struct copy_log *l = f->log;
 
         if (!l || l->place != p || l->sent != f->n || l->lost || l->dropping || l->ended ||
-            l->rewrite || l->drop_sent)
+            l->rewrite || l->cut || l->drop_sent)
             continue;
         add_to_batch(p, &v, l, str_of(c->fresh_bytes.p + f->at, f->size));
         if (l->sent == l->numbers.n)

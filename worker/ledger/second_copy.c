@@ -73,7 +73,7 @@ void copy_send_again(struct copy_log *l, size_t n)
     l->sent = MIN_OF(n, l->numbers.n);
     copy_set_stored(l, l->sent);
     l->reset = l->place->copy->calls;
-    if (l->sent < l->numbers.n || l->ended || l->rewrite)
+    if (l->sent < l->numbers.n || l->ended || l->rewrite || l->cut)
         copy_send_later(l);
 }
 

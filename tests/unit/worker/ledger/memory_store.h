@@ -36,9 +36,9 @@ struct memory_store {
     struct arena arena;
     bool holds; /* answers are held */
     bool is_full;
-    bool is_away; /* calls are lost before they are executed */
-    bool loses;   /* calls are executed, but their answers are lost */
-    unsigned appends;
+    bool is_away;            /* calls are lost before they are executed */
+    bool loses;              /* calls are executed, but their answers are lost */
+    unsigned appends, drops; /* the latter of whole logs */
 };
 
 static struct memory_store *store_of(struct store *s)
@@ -140,7 +140,7 @@ static void memory_append(struct store *store, uint32_t place, uint64_t epoch,
 }
 
 static void memory_drop(struct store *store, uint32_t place, uint64_t epoch, struct str session,
-                        bool keep, struct store_call call)
+                        bool keep, uint64_t from, struct store_call call)
 {
     struct memory_store *s = store_of(store);
     struct memory_log *log = find_log(s, session);
@@ -150,6 +150,12 @@ static void memory_drop(struct store *store, uint32_t place, uint64_t epoch, str
         answer(s, call, (struct store_answer){.verdict = STORE_FENCED, .base = s->base});
         return;
     }
+    if (!keep && from > log->first) {
+        cut_log(log, s->is_away ? log->records.n : (size_t)(from - log->first));
+        answer(s, call, (struct store_answer){.verdict = STORE_DONE});
+        return;
+    }
+    s->drops += !keep;
     while (!s->is_away && log->records.n > keep) {
         buf_done(&log->records.at[0]);
         log->records.n--;
