@@ -84,9 +84,11 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
     } else if (must_read(l, first, next)) {
         copy_begin_reading(l);
     } else if (l->ended) {
-        l->trimmed = !verifies && next == n && first + 1 == next;
-        l->rewrite = l->rewrite || !l->trimmed;
-        confirm_log(l, l->rewrite ? 0 : n, false);
+        l->trimmed = !verifies && !l->rewrite && next == n && first + 1 == next;
+        if (l->rewrite || (!verifies && next == n))
+            copy_send_again(l, l->rewrite ? 0 : n);
+        else
+            copy_move_end(l, (size_t)next);
     } else if (l->rewrite) {
         copy_send_again(l, 0);
     } else {

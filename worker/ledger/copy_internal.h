@@ -89,6 +89,10 @@ void copy_send_later(struct copy_log *l);
 void copy_send_again(struct copy_log *l, size_t n);
 void copy_end_drop(struct copy_log *l);
 
+/* Sends the end of a session, which is all that the journal has, as record n: the store's log has n
+ * records or none. */
+void copy_move_end(struct copy_log *l, size_t n);
+
 /* Marks the session as lost: nothing of it is sent any more. */
 void copy_mark_lost(struct copy_log *l);
 void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why);

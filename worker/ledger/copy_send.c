@@ -296,18 +296,17 @@ static void send_cut(struct copy_place *p, struct copy_log *l)
         list_remove(&l->behind);
 }
 
-/* The journal may have the last record alone. If the store lacks earlier ones, its log begins with
- * the last one. */
+/* The journal may have the last record alone. If the store lacks earlier ones, the last one follows
+ * those that it has. */
 static void send_ended(struct copy_place *p, struct copy_log *l)
 {
-    size_t last = l->numbers.n - 1;
-
-    if (l->sent < last || l->rewrite) {
-        l->rewrite = true;
-        send_rewrite(p, l, last);
+    if (l->rewrite) {
+        send_rewrite(p, l, l->numbers.n - 1);
         l->trimmed = true;
+    } else if (l->sent + 1 < l->numbers.n) {
+        copy_move_end(l, l->sent);
     }
-    if (l->sent == last)
+    if (l->sent + 1 == l->numbers.n)
         send_from_journal(p, l);
     if (!l->trimmed && !l->lost && l->stored == l->numbers.n) {
         send_drop(p, l, true, 0);

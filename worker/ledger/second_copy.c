@@ -77,6 +77,23 @@ void copy_send_again(struct copy_log *l, size_t n)
         copy_send_later(l);
 }
 
+void copy_move_end(struct copy_log *l, size_t n)
+{
+    size_t had = l->numbers.n, at = n > 0 ? n : had - 1;
+    struct copy_wait *w;
+
+    while (l->numbers.n <= at)
+        *vec_push(&l->numbers) = 0;
+    l->numbers.n = at + 1;
+    vec_last(&l->numbers) = 0; /* the journal counts anew */
+    l->place->n_behind = l->place->n_behind + l->numbers.n - had;
+    LIST_EACH(&l->waits, w, struct copy_wait, item)
+        w->n = MIN_OF(w->n, l->numbers.n);
+    l->first = at;
+    l->trimmed = false;
+    copy_send_again(l, at);
+}
+
 struct copy_log *copy_get(struct second_copy *c, struct copy_place *p, struct str session)
 {
     struct copy_log *l = copy_find(c, session);
