@@ -75,17 +75,25 @@ static void pause_log(struct copy_log *l, const struct err *e)
     o->on_read_back(o->ctx, p->index, copy_log_id(l), e);
 }
 
-/* The store has dropped earlier records: the session has ended, and the log has its end alone. */
+/* The store has dropped earlier records: the session has ended, and the log has its end alone, or
+ * twice if a process died before it trimmed the log. */
 static bool skip_dropped(struct copy_log *l, const struct store_answer *a)
 {
     if (a->first <= l->numbers.n)
         return false;
-    while (l->numbers.n < a->first)
+    while (l->numbers.n + 1 < a->next)
         *vec_push(&l->numbers) = 0;
-    l->first = (size_t)a->first;
-    l->sent = l->stored = l->numbers.n;
-    l->trimmed = true;
+    l->first = l->sent = l->stored = l->numbers.n;
+    l->trimmed = a->first + 1 == a->next;
     return true;
+}
+
+static bool has_one_end(const struct store_answer *a)
+{
+    for (size_t i = 1; i < a->n_texts; i++)
+        if (!str_eq(a->texts[i], a->texts[0]))
+            return false;
+    return a->first + a->n_texts == a->next;
 }
 
 /* Adds the records of one answer. Returns NULL, or why they do not fit. */
@@ -106,8 +114,9 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
             return NULL; /* on_read goes on at 0 */
     } else if (a->n_texts > 0 && l->fragments.n == 0) {
         ends = skip_dropped(l, a);
-        if (ends && a->first + 1 != a->next)
+        if (ends && !has_one_end(a))
             return "records are missing";
+        i = ends ? a->n_texts - 1 : 0;
     }
     for (; i < a->n_texts; i++, q->n_new++)
         if (o->add_back(o->ctx, l->place->index, copy_log_id(l), a->texts[i], ends, e)) {

@@ -190,27 +190,30 @@ TEST(copy_read, an_end_is_read_alone_and_a_hole_loses_the_session)
 {
     static const char *const ids[] = {"s", NULL};
     static const char *const texts[] = {"r0", "r1", NULL};
-    static const char *const end[] = {"end", NULL}, *const rest[] = {"r6", "r7", NULL},
-                             *const one[] = {"r9", NULL};
+    static const char *const end[] = {"end", NULL}, *const ends[] = {"end", "end", NULL},
+                             *const rest[] = {"r6", "r7", NULL}, *const one[] = {"r9", NULL};
     struct fixture *f = adopt(ids, texts);
     struct err e = {0};
 
     put_log(f, "ended", 2, end);
+    put_log(f, "twice", 5, ends);
     put_log(f, "hole", 6, rest);
     put_log(f, "late", 9, one);
     f->store.holds = false;
     loop_task_post(f->loop, &f->store.work, on_work);
     wait_until(f, is_served, "served");
     wait_until(f, is_read, "read");
-    cr_assert(str_eq_c(buf_str(&f->read), "late! hole! ended s "), "%s", f->read.p);
+    cr_assert(str_eq_c(buf_str(&f->read), "late! hole! twice ended s "), "%s", f->read.p);
     for (const char *const *id = (const char *const[]){"hole", "late", NULL}; *id; id++) {
         cr_assert_eq(second_copy_check(f->copy, PLACE, str_cstr(*id), &e), -1);
         cr_assert_eq(e.kind, ERR_SESSION_LOST);
         cr_assert_not(second_copy_drop_session(f->copy, str_cstr(*id))); /* a look-over */
     }
     second_copy_end_session(f->copy, STR("ended"));
+    second_copy_end_session(f->copy, STR("twice"));
     poll_for(f, 100);
     wait_until(f, is_level, "level");
+    assert_log(f, "twice", "6 end");
     assert_log(f, "hole", "6 r6 r7");
     assert_log(f, "late", "9 r9");
     assert_log(f, "ended", "2 end");
