@@ -36,17 +36,27 @@ static void complain(struct fleet_keeper *k, const struct lost_choice *choice, u
               LOG_U("places", choice->unserved));
 }
 
+static void claim_unheard(struct fleet_keeper *k)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&k->view.places, &at));)
+        if (ownership_is_unheard(k, slot->value) && count_free(k) > 0)
+            ownership_claim_seen(k, slot->value);
+}
+
 uint64_t adopting_claim_lost(struct fleet_keeper *k)
 {
-    struct lost_query q = {.self = &k->entry,
-                           .lease_ms = k->lease_ms,
-                           .now_ms = clock_boot_ms(),
-                           .free = count_free(k)};
+    bool claims = !ownership_is_leaving(k);
+    struct lost_query q = {.self = &k->entry, .lease_ms = k->lease_ms, .now_ms = clock_boot_ms()};
     struct lost_choice choice;
 
+    if (claims)
+        claim_unheard(k);
+    q.free = count_free(k);
     lost_places_choose(&k->view, &q, &choice);
     k->unserved = choice.unserved;
-    if (ownership_is_leaving(k))
+    if (!claims)
         return 0;
     complain(k, &choice, q.now_ms);
     for (size_t i = 0; i < choice.n; i++) {

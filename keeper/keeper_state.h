@@ -133,6 +133,9 @@ bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index);
 /* True if the state folder has sessions of the place. */
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
 
+/* True if a claim of this node was done, but its answer was lost. */
+bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place *p);
+
 /* Claims a place that was claimed before, by this node or another. */
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p);
 
@@ -147,8 +150,9 @@ void ownership_release_idle(struct fleet_keeper *k);
 
 /* --- adopting.c --- */
 
-/* Claims this node's share of the places that no living node owns. Returns when the next one may
- * be due; 0: not before the next beat. Called after each list. */
+/* Claims this node's share of the places that no living node owns, and those whose claim was done
+ * unheard. Returns when the next one may be due; 0: not before the next beat. Called after each
+ * list. */
 uint64_t adopting_claim_lost(struct fleet_keeper *k);
 
 #endif

@@ -169,6 +169,12 @@ static bool is_claimable(const struct fleet_keeper *k, const struct seen_place *
                              !ownership_has_folder(k, p->index));
 }
 
+bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place *p)
+{
+    return is_ours(k, p) && is_claimable(k, p) && !place_table_own_epoch(k->table, p->index) &&
+           !ownership_is_claimed(k, p->index);
+}
+
 /* After an upgrade of this gateway the place is ours as before. */
 static bool continue_place(struct fleet_keeper *k, const struct seen_place *p)
 {

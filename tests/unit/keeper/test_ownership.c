@@ -1,0 +1,122 @@
+/* Claims that the keeper makes from what it has seen. The store only records them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/attrs.h"
+#include "common/proc/board.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "keeper/keeper_state.h"
+#include "testing.h"
+
+enum { LEASE_MS = 1000, CALLS = 8, OWN = 0, OTHER = 256 };
+
+struct claims_store {
+    struct store store;
+    size_t n;
+    struct store_claim claims[CALLS];
+    struct store_call calls[CALLS];
+};
+
+struct keeper_case {
+    struct fleet_keeper k;
+    struct heritage h;
+    struct claims_store store;
+    char folder[64];
+};
+
+static void record_claim(struct store *store, const struct store_claim *claim,
+                         struct store_call call)
+{
+    struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
+
+    cr_assert_lt(s->n, CALLS);
+    s->claims[s->n] = *claim;
+    s->calls[s->n++] = call;
+}
+
+static void answer_claim(struct claims_store *s, const struct store_answer *a)
+{
+    struct store_call call = s->calls[--s->n];
+
+    call.fn(call.ctx, a);
+}
+
+static void begin_case(struct keeper_case *f)
+{
+    static const struct store_kind kind = {.claim = record_claim};
+
+    memset(f, 0, sizeof(*f));
+    strcpy(f->folder, "/tmp/rg-keeper-XXXXXX");
+    cr_assert(mkdtemp(f->folder));
+    f->store.store.kind = &kind;
+    f->h.board = board_new();
+    f->h.metrics = metrics_new(1);
+    f->h.page = metrics_page(f->h.metrics, 0, "keeper");
+    f->h.state_dir = f->folder;
+    f->k.h = &f->h;
+    f->k.table = place_table_new();
+    f->k.store = &f->store.store;
+    f->k.lease_ms = LEASE_MS;
+    f->k.step = JOINED;
+    strcpy(f->k.name, "me");
+    strcpy(f->k.entry.tokenizer, "t");
+    f->k.entry.newest_record = 3;
+    f->k.view.self = f->k.name;
+}
+
+static void end_case(struct keeper_case *f)
+{
+    while (f->store.n > 0)
+        answer_claim(&f->store, &(struct store_answer){.verdict = STORE_LOST, .why = "the end"});
+    fleet_view_done(&f->k.view);
+    vec_done(&f->k.claims);
+    place_table_free(f->k.table);
+    metrics_free(f->h.metrics);
+    board_free(f->h.board);
+    cr_assert_eq(rmdir(f->folder), 0);
+}
+
+/* The store's only place, in a complete list. */
+static void list(struct keeper_case *f, uint32_t index, struct store_entry e, uint64_t now_ms)
+{
+    char key[32];
+
+    (void)snprintf(key, sizeof(key), "place:%u", index);
+    e.key = str_cstr(key);
+    e.version = 3;
+    fleet_view_add(&f->k.view, &e, now_ms);
+    fleet_view_end_list(&f->k.view, now_ms);
+}
+
+TEST(ownership, a_claim_that_was_done_unheard_is_made_again)
+{
+    const struct store_entry ours = {
+        .owner = STR("me"), .epoch = 9, .base = 9, .beat = 5, .whole = true};
+    struct keeper_case f;
+
+    begin_case(&f);
+    list(&f, OTHER, ours, 1);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 1);
+    cr_assert(f.store.claims[0].place == OTHER && f.store.claims[0].beat == 5);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 1, "the claim is under way");
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 1);
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE,
+                                                  .owner = STR("me"),
+                                                  .epoch = 10,
+                                                  .base = 10,
+                                                  .beat = 6,
+                                                  .whole = true});
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 0, "it is owned");
+    cr_assert_eq(place_table_own_epoch(f.k.table, OTHER), 10);
+    cr_assert(place_table_must_read_back(f.k.table, OTHER));
+    end_case(&f);
+}
