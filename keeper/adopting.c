@@ -45,6 +45,22 @@ static void claim_unheard(struct fleet_keeper *k)
             ownership_claim_seen(k, slot->value);
 }
 
+/* Adds the places of this node whose sessions it has lost. */
+static void add_incomplete(const struct fleet_keeper *k, struct lost_choice *choice)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&k->view.places, &at));) {
+        const struct seen_place *p = slot->value;
+
+        if (!ownership_is_incomplete(k, p) || ownership_is_claimed(k, p->index))
+            continue;
+        choice->unserved++;
+        choice->refused = p->index;
+        choice->why = "its sessions are not in this node's --state-dir, and the store lacks some";
+    }
+}
+
 uint64_t adopting_claim_lost(struct fleet_keeper *k)
 {
     bool claims = !ownership_is_leaving(k);
@@ -55,6 +71,7 @@ uint64_t adopting_claim_lost(struct fleet_keeper *k)
         claim_unheard(k);
     q.free = count_free(k);
     lost_places_choose(&k->view, &q, &choice);
+    add_incomplete(k, &choice);
     k->unserved = choice.unserved;
     if (!claims)
         return 0;

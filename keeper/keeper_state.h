@@ -136,6 +136,10 @@ bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
 /* True if a claim of this node was done, but its answer was lost. */
 bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place *p);
 
+/* True if the store says that this node has the place, whose journal is gone, and the store may
+ * lack records of it: nobody claims it. */
+bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p);
+
 /* Claims a place that was claimed before, by this node or another. */
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p);
 

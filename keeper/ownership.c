@@ -159,11 +159,19 @@ static bool is_ours(const struct fleet_keeper *k, const struct seen_place *p)
     return strcmp(p->owner, k->name) == 0;
 }
 
+/* A first entry stems from its own claim: the store has all that was answered since. */
+bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p)
+{
+    return is_ours(k, p) && p->index != FLEET_DISPATCHER && !p->whole && p->base != p->epoch &&
+           !place_table_own_epoch(k->table, p->index) && !ownership_has_folder(k, p->index);
+}
+
 /* True if a start may claim a place: this build reads its records, and it is ours, or one of our
  * block without an owner. Sessions here of a place without an owner are put aside first. */
 static bool is_claimable(const struct fleet_keeper *k, const struct seen_place *p)
 {
-    if (p->index == FLEET_DISPATCHER || p->version > k->entry.newest_record)
+    if (p->index == FLEET_DISPATCHER || p->version > k->entry.newest_record ||
+        ownership_is_incomplete(k, p))
         return false;
     return is_ours(k, p) || (!p->owner[0] && p->index / FLEET_BLOCK_SIZE == k->entry.block &&
                              !ownership_has_folder(k, p->index));

@@ -120,3 +120,30 @@ TEST(ownership, a_claim_that_was_done_unheard_is_made_again)
     cr_assert(place_table_must_read_back(f.k.table, OTHER));
     end_case(&f);
 }
+
+TEST(ownership, an_own_place_without_journal_is_claimed_only_if_the_store_has_all)
+{
+    struct store_entry ours = {.owner = STR("me"), .epoch = 9, .base = 8, .beat = 5};
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    list(&f, OWN, ours, 1);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert(f.store.n == 0 && f.k.unserved == 1 && f.k.complained_ms > 0);
+    f.k.step = JOIN_PLACES;
+    cr_assert_eq(ownership_claim_block(&f.k, 1), 0);
+    cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN + 1, "an unused index");
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", f.folder, OWN);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    (void)ownership_claim_block(&f.k, 1);
+    cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN, "its journal is here");
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
+    cr_assert_eq(rmdir(path), 0);
+    ours.base = 9; /* a first entry */
+    list(&f, OWN, ours, 2);
+    (void)ownership_claim_block(&f.k, 1);
+    cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN);
+    end_case(&f);
+}
