@@ -63,7 +63,7 @@ static void add_incomplete(const struct fleet_keeper *k, struct lost_choice *cho
 
 uint64_t adopting_claim_lost(struct fleet_keeper *k)
 {
-    bool claims = !ownership_is_leaving(k);
+    bool claims = !ownership_is_leaving(k) && !atomic_load(&k->h->board->draining);
     struct lost_query q = {.self = &k->entry, .lease_ms = k->lease_ms, .now_ms = clock_boot_ms()};
     struct lost_choice choice;
 

@@ -92,6 +92,20 @@ static void list(struct keeper_case *f, uint32_t index, struct store_entry e, ui
     fleet_view_end_list(&f->k.view, now_ms);
 }
 
+/* The node that made the ids of OTHER has this node's tokenizer. */
+static void add_block(struct keeper_case *f)
+{
+    struct node_entry n = {.address = "10.0.0.7:8600", .instance = "i", .build = "b", .block = 1};
+    struct buf value = {0};
+
+    strcpy(n.tokenizer, "t");
+    node_entry_write(&n, &value);
+    fleet_view_add(&f->k.view,
+                   &(struct store_entry){.key = STR("node:a"), .value = buf_str(&value)}, 1);
+    fleet_view_add(&f->k.view, &(struct store_entry){.key = STR("block:1"), .value = STR("a")}, 1);
+    buf_done(&value);
+}
+
 TEST(ownership, a_claim_that_was_done_unheard_is_made_again)
 {
     const struct store_entry ours = {
@@ -145,5 +159,22 @@ TEST(ownership, an_own_place_without_journal_is_claimed_only_if_the_store_has_al
     list(&f, OWN, ours, 2);
     (void)ownership_claim_block(&f.k, 1);
     cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN);
+    end_case(&f);
+}
+
+TEST(ownership, a_node_that_stops_claims_nothing)
+{
+    const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
+    struct keeper_case f;
+
+    begin_case(&f);
+    add_block(&f);
+    list(&f, OTHER, released, 1);
+    atomic_store(&f.h.board->draining, 1);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert(f.store.n == 0 && f.k.unserved == 1);
+    atomic_store(&f.h.board->draining, 0);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 1);
     end_case(&f);
 }
