@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/proc/board.h"
 
 void process_death(int wait_status, char *out, size_t size)
 {
@@ -33,6 +34,12 @@ int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms)
     wait = *backoff_ms;
     *backoff_ms = MIN_OF(*backoff_ms * 2, BACKOFF_MAX_MS);
     return wait;
+}
+
+bool process_is_foreign(const struct process *p)
+{
+    return p->heritage.role == ROLE_WORKER &&
+           board_is_foreign(p->heritage.board, p->heritage.place);
 }
 
 /* The heritage points to the array, which may have moved. */

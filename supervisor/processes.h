@@ -33,6 +33,10 @@ struct process {
     struct heritage_place *adopted; /* worker: heritage.adopted points here */
 };
 
+/* True for a worker of a lost node's place, which must not end this gateway, too: no start waits
+ * for it. */
+bool process_is_foreign(const struct process *p);
+
 /* Writes what ended the process into `out`: "killed by signal 9 (Killed)", "exit status 3". */
 void process_death(int wait_status, char *out, size_t size);
 

@@ -51,12 +51,6 @@ static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, i
               LOG_T("how", how), LOG_T("last_words", p->why[0] ? p->why : words));
 }
 
-/* A place of a lost node must not end this gateway, too. */
-static bool serves_foreign(const struct supervisor *s, const struct process *p)
-{
-    return p->heritage.role == ROLE_WORKER && board_is_foreign(s->board, p->heritage.place);
-}
-
 /* Decides what a death means: start failed, too many deaths, or a restart. */
 static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
 {
@@ -78,11 +72,11 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
     else
         write_obituary(s, p, pid, wait_status);
     metrics_count_at(s->page, METRIC_restarts, role, 0, 1);
-    if (s->phase == PHASE_STARTING && (p->why[0] || p->killed)) {
+    if (s->phase == PHASE_STARTING && (p->why[0] || p->killed) && !process_is_foreign(p)) {
         supervisor_fail(s, p->heritage.name, p->why[0] ? p->why : "it did not report in time");
         return;
     }
-    if (!clean && !of_a_request && !serves_foreign(s, p) && too_many_deaths(s)) {
+    if (!clean && !of_a_request && !process_is_foreign(p) && too_many_deaths(s)) {
         upgrade_undo(s, "too many processes died");
         log_error(NULL, "too many processes died, giving up", LOG_U("deaths", s->deaths.n),
                   LOG_I("window_ms", s->config->restart_window_ms));
@@ -243,7 +237,7 @@ static void end_stuck(struct process *p, const char *what, int64_t for_ms)
 static void check_start(struct supervisor *s, struct process *p, int64_t now)
 {
     if (s->phase != PHASE_STARTING || !p->wanted || p->pid || !p->first_ms ||
-        now - p->first_ms <= s->config->start_timeout_ms)
+        process_is_foreign(p) || now - p->first_ms <= s->config->start_timeout_ms)
         return;
     supervisor_fail(s, p->heritage.name, "it died again and again and never reported");
 }

@@ -174,11 +174,12 @@ static void announce_serving(struct supervisor *s)
     terminal_summary_plan(s);
 }
 
-/* Reports whether every wanted process is ready. */
+/* Reports whether every process is ready that a start waits for. */
 static bool all_ready(const struct supervisor *s)
 {
     for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
-        if (s->processes[slot].wanted && !board_ready(s->board, slot))
+        if (s->processes[slot].wanted && !board_ready(s->board, slot) &&
+            !process_is_foreign(&s->processes[slot]))
             return false;
     }
     return true;

@@ -113,6 +113,28 @@ def test_an_upgrade_keeps_adopted_places(fleet):
     assert fleet.chat("b", session, "three").status == 200
 
 
+def test_a_place_that_cannot_be_served_does_not_hinder_a_start(fleet):
+    """The worker of an adopted place ends again and again, because its folder is none."""
+    session = fleet.create("a")
+    assert fleet.chat("a", session, "one").status == 200
+    wait_whole(fleet, session)
+    fleet.lose("a")
+    assert fleet.chat("b", session, "two").status == 200
+    state = f"{fleet['b'].folder}/state"
+    folder = f"{state}/worker-{index_of(session['session_id'])}"
+    fleet["b"].stop()
+    fleet["b"].allow("process died")
+    os.rename(folder, f"{state}/kept")
+    with open(folder, "w", encoding="ascii"):
+        pass
+    fleet["b"].start()
+    fleet["b"].wait_line("process died")
+    assert fleet.create("b")
+    os.remove(folder)
+    os.rename(f"{state}/kept", folder)
+    assert fleet.chat("b", session, "three").status == 200
+
+
 def drained(fleet, node, how):
     """Gives all of the node's places away under load; how many calls there were."""
     other, calls, failed, done = "b", [], [], threading.Event()
