@@ -75,12 +75,18 @@ uint64_t adopting_claim_lost(struct fleet_keeper *k)
     k->unserved = choice.unserved;
     if (!claims)
         return 0;
-    complain(k, &choice, q.now_ms);
     for (size_t i = 0; i < choice.n; i++) {
         const struct seen_place *p = fleet_view_place(&k->view, choice.claims[i]);
 
-        if (!ownership_is_claimed(k, p->index) && !ownership_has_folder(k, p->index))
+        if (ownership_is_claimed(k, p->index))
+            continue;
+        if (!ownership_has_folder(k, p->index)) {
             ownership_claim_seen(k, p);
+            continue;
+        }
+        choice.refused = p->index;
+        choice.why = "its old folder is in this node's --state-dir";
     }
+    complain(k, &choice, q.now_ms);
     return choice.due_ms;
 }

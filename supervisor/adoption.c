@@ -57,16 +57,25 @@ static void assign_to(struct supervisor *s, struct process *to, unsigned place)
     }
 }
 
+/* A place that another node has is passed to nobody. */
+static void pass_place(struct supervisor *s, const struct process *from, struct process *to,
+                       const struct heritage_place *given)
+{
+    if (from->heritage.role == ROLE_WORKER && fleet_places_is_taken(s, given->index))
+        fleet_places_forget(s, given->place);
+    else if (to)
+        assign_to(s, to, given->place);
+}
+
 void adoption_pass_all(struct supervisor *s, struct process *from)
 {
-    struct process *to = choose_adopter(s, from->heritage.role);
+    const struct heritage *h = &from->heritage;
+    const struct heritage_place own = {.place = h->place, .index = h->index};
+    struct process *to = choose_adopter(s, h->role);
 
-    if (!to)
-        return;
-    if (from->heritage.role != ROLE_WORKER || !fleet_places_is_taken(s, from->heritage.index))
-        assign_to(s, to, from->heritage.place);
-    for (size_t i = 0; i < from->heritage.n_adopted; i++)
-        assign_to(s, to, from->heritage.adopted[i].place);
+    pass_place(s, from, to, &own);
+    for (size_t i = 0; i < h->n_adopted; i++)
+        pass_place(s, from, to, &h->adopted[i]);
 }
 
 void adoption_pass_slot(struct supervisor *s, unsigned slot)
@@ -75,8 +84,6 @@ void adoption_pass_slot(struct supervisor *s, unsigned slot)
 
     if (from->heritage.role == ROLE_WORKER)
         adoption_pass_all(s, from);
-    if (from->heritage.role == ROLE_WORKER && fleet_places_is_taken(s, from->heritage.index))
-        fleet_places_forget(s, slot);
     process_done(from);
 }
 

@@ -123,13 +123,12 @@ void fleet_places_put_aside(const struct supervisor *s, uint32_t index)
                  LOG_U("index", index), LOG_T("folder", aside));
 }
 
-void fleet_places_forget(struct supervisor *s, unsigned slot)
+void fleet_places_forget(struct supervisor *s, uint32_t place)
 {
-    uint32_t place = slot - BOARD_WORKER0;
-
     fleet_places_put_aside(s, board_index(s->board, place));
     listeners_close_worker(&s->listeners, place);
     board_set_index(s->board, place, s->board->worker_base + place);
+    atomic_store(&s->board->slots[BOARD_WORKER0 + place].adopter, 0);
 }
 
 /* --- changes --- */
@@ -190,18 +189,28 @@ bool fleet_places_are_gone(const struct supervisor *s)
     return true;
 }
 
-/* Returns the number of workers of this node's block that were ended. */
+/* Returns the place whose worker serves the sessions of this one. */
+static uint32_t find_server(const struct supervisor *s, uint32_t place)
+{
+    uint32_t adopter = atomic_load(&s->board->slots[BOARD_WORKER0 + place].adopter);
+
+    return adopter ? adopter - 1 : place;
+}
+
+/* A worker that has adopted a taken place ends, too: the next worker gets its other places. Returns
+ * the number of workers of this node's block that were ended. */
 static unsigned end_taken(struct supervisor *s)
 {
     unsigned ended = 0;
 
     for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
-        uint32_t index = board_index(s->board, place);
+        uint32_t server = find_server(s, place);
 
-        if (!s->processes[BOARD_WORKER0 + place].wanted || !fleet_places_is_taken(s, index))
+        if (!s->processes[BOARD_WORKER0 + server].wanted ||
+            !fleet_places_is_taken(s, board_index(s->board, place)))
             continue;
-        ended += !board_is_foreign(s->board, place);
-        reload_retire(s, BOARD_WORKER0 + place);
+        ended += !board_is_foreign(s->board, server);
+        reload_retire(s, BOARD_WORKER0 + server);
     }
     return ended;
 }

@@ -215,7 +215,7 @@ void fleet_places_leave(struct supervisor *s);
 bool fleet_places_are_gone(const struct supervisor *s);
 
 /* The worker of a place that another node has is gone: the place of the board is free. */
-void fleet_places_forget(struct supervisor *s, unsigned slot);
+void fleet_places_forget(struct supervisor *s, uint32_t place);
 
 /* --- reload.c --- */
 void reload_config(struct supervisor *s);

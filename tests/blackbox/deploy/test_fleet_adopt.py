@@ -113,6 +113,34 @@ def test_an_upgrade_keeps_adopted_places(fleet):
     assert fleet.chat("b", session, "three").status == 200
 
 
+def test_a_frozen_node_gives_up_places_of_retired_workers(tmp_path):
+    config = tmp_path / "a.yaml"
+    config.write_text("workers: 2\n")
+    with Fleet(tmp_path, "b", lease=LEASE, **{"fleet-hold": "20s", "grace": "1s"}) as fleet:
+        a = fleet.add("a", workers=None, config=config).start()
+        for gateway in fleet:
+            gateway.allow(*ODD)
+        fleet.wait_known()
+        sessions = {index_of(s["session_id"]): s for s in (fleet.create("a") for _ in range(8))}
+        assert len(sessions) == 2
+        for session in sessions.values():
+            assert fleet.chat("a", session, "one").status == 200
+            wait_whole(fleet, session)
+        config.write_text("workers: 1\n")
+        a.signal(signal.SIGHUP)
+        a.wait_line("sessions adopted")
+        fleet.freeze("a")
+        for index in sessions:
+            g.wait_until(lambda index=index: fleet.owner(index) == "b", 20, "the place is adopted")
+        fleet.thaw("a")
+        for index in sessions:
+            g.wait_until(lambda index=index: f"worker-{index}.lost" in folders(a), 20, "the folder is put aside")
+        fleet.lose("b")
+        for index, session in sessions.items():
+            assert fleet.chat("a", session, "two").status == 200
+            assert fleet.owner(index) == "a" and len(records(fleet, "a", session)) == 2
+
+
 def test_a_place_that_cannot_be_served_does_not_hinder_a_start(fleet):
     """The worker of an adopted place ends again and again, because its folder is none."""
     session = fleet.create("a")

@@ -178,3 +178,22 @@ TEST(ownership, a_node_that_stops_claims_nothing)
     cr_assert_eq(f.store.n, 1);
     end_case(&f);
 }
+
+TEST(ownership, a_folder_that_hinders_an_adoption_is_reported)
+{
+    const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    add_block(&f);
+    list(&f, OTHER, released, 1);
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", f.folder, OTHER);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert(f.store.n == 0 && f.k.complained_ms > 0);
+    cr_assert_eq(rmdir(path), 0);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 1);
+    end_case(&f);
+}
