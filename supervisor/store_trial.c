@@ -152,7 +152,8 @@ static void try_records(struct store_trial *t, uint64_t epoch)
     read_texts(t, str_of(NULL, 0), 0);
     expect_texts(t, SESSION, "the sessions are listed");
     if (!t->failed)
-        store_drop(t->store, PLACE, epoch, SESSION, true, 0, begin_call(t));
+        store_drop(t->store, PLACE, epoch, &(struct store_cut){.session = SESSION, .keep = true},
+                   begin_call(t));
     expect(t, STORE_DONE, "records are dropped");
     buf_done(&large);
 }

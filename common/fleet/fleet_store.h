@@ -146,14 +146,21 @@ typedef void (*store_watch_fn)(void *ctx, const struct store_entry *entry, const
 
 struct store;
 
+/* Which records of a session's log are deleted. */
+struct store_cut {
+    struct str session;
+    bool keep;     /* all but the last one */
+    uint64_t from; /* else those from this number on; 0: all */
+};
+
 struct store_kind {
     void (*claim)(struct store *s, const struct store_claim *claim, struct store_call call);
     void (*renew)(struct store *s, struct str node, const struct store_renewal *at, size_t n,
                   struct store_call call);
     void (*append)(struct store *s, uint32_t place, uint64_t epoch, const struct store_record *at,
                    size_t n, struct store_call call);
-    void (*drop)(struct store *s, uint32_t place, uint64_t epoch, struct str session, bool keep,
-                 uint64_t from, struct store_call call);
+    void (*drop)(struct store *s, uint32_t place, uint64_t epoch, const struct store_cut *cut,
+                 struct store_call call);
     void (*read)(struct store *s, uint32_t place, struct str session, uint64_t from,
                  struct store_call call);
     void (*put)(struct store *s, struct str key, struct str value, uint64_t edition,
@@ -195,12 +202,11 @@ static inline void store_append(struct store *s, uint32_t place, uint64_t epoch,
     s->kind->append(s, place, epoch, at, n, call);
 }
 
-/* Deletes the log's records from number `from` on; 0: the log. With `keep`: all records but the
- * last. */
-static inline void store_drop(struct store *s, uint32_t place, uint64_t epoch, struct str session,
-                              bool keep, uint64_t from, struct store_call call)
+/* Deletes records of a log. The session's text is copied. */
+static inline void store_drop(struct store *s, uint32_t place, uint64_t epoch,
+                              const struct store_cut *cut, struct store_call call)
 {
-    s->kind->drop(s, place, epoch, session, keep, from, call);
+    s->kind->drop(s, place, epoch, cut, call);
 }
 
 /* Reads records from number `from` on: at most 1 MiB, or one. Without a session: the ids that have

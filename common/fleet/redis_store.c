@@ -369,18 +369,18 @@ static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
     redis_link_end(s->link, on_reply, new_call(s, call, redis_read_refusals));
 }
 
-static void redis_drop(struct store *store, uint32_t place, uint64_t epoch, struct str session,
-                       bool keep, uint64_t from, struct store_call call)
+static void redis_drop(struct store *store, uint32_t place, uint64_t epoch,
+                       const struct store_cut *cut, struct store_call call)
 {
     struct redis_store *s = store_of(store);
     const struct str words[] = {
         make_key(s, name_place(s, place)),
         sessions_key(s, place),
-        log_key(s, place, session),
+        log_key(s, place, cut->session),
         decimal(s, epoch),
-        session,
-        flag(keep),
-        decimal(s, from),
+        cut->session,
+        flag(cut->keep),
+        decimal(s, cut->from),
     };
 
     call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));

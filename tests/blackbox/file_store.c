@@ -378,8 +378,8 @@ static void file_append(struct store *store, uint32_t place, uint64_t epoch,
     end_call(s, call, a);
 }
 
-static void file_drop(struct store *store, uint32_t place, uint64_t epoch, struct str session,
-                      bool keep, uint64_t from, struct store_call call)
+static void file_drop(struct store *store, uint32_t place, uint64_t epoch,
+                      const struct store_cut *cut, struct store_call call)
 {
     struct file_store *s = store_of(store);
     struct file_entry *p;
@@ -387,18 +387,18 @@ static void file_drop(struct store *store, uint32_t place, uint64_t epoch, struc
 
     begin_call(s);
     p = find_place(s, place);
-    log = find_log(s, place, session);
+    log = find_log(s, place, cut->session);
     if (p->e.epoch != epoch) {
         end_call(s, call, (struct store_answer){.verdict = STORE_FENCED, .base = p->base});
         return;
     }
-    if (keep && log->records.n > 1) {
+    if (cut->keep && log->records.n > 1) {
         log->first += log->records.n - 1;
         log->records.at[0] = vec_last(&log->records);
         log->records.n = 1;
-    } else if (!keep && from > log->first) {
-        log->records.n = MIN_OF(log->records.n, (size_t)(from - log->first));
-    } else if (!keep) {
+    } else if (!cut->keep && cut->from > log->first) {
+        log->records.n = MIN_OF(log->records.n, (size_t)(cut->from - log->first));
+    } else if (!cut->keep) {
         vec_clear(&log->records);
     }
     write_log(s, log);

@@ -221,8 +221,10 @@ static void run_order(const struct json *v)
     else if (str_eq_c(op, "append"))
         order_append(v, call);
     else if (str_eq_c(op, "drop"))
-        store_drop(driver.store, place, epoch, text(v, "session"),
-                   json_is_true(json_get(v, "keep")), number(v, "from"), call);
+        store_drop(driver.store, place, epoch,
+                   &(struct store_cut){text(v, "session"), json_is_true(json_get(v, "keep")),
+                                       number(v, "from")},
+                   call);
     else if (str_eq_c(op, "read"))
         store_read(driver.store, place, text(v, "session"), number(v, "from"), call);
     else if (str_eq_c(op, "put"))

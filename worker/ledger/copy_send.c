@@ -275,8 +275,8 @@ static void send_drop(struct copy_place *p, struct copy_log *l, bool keep, size_
     d->all = l->dropping;
     d->rewrites = l->rewrite && !keep && from == 0;
     memcpy(d->id, l->id, l->id_len);
-    store_drop(p->copy->o.store, p->index, p->epoch, copy_log_id(l), keep, from,
-               (struct store_call){on_dropped, d});
+    store_drop(p->copy->o.store, p->index, p->epoch,
+               &(struct store_cut){copy_log_id(l), keep, from}, (struct store_call){on_dropped, d});
 }
 
 /* Deletes the store's log before other records are sent. */

@@ -139,24 +139,24 @@ static void memory_append(struct store *store, uint32_t place, uint64_t epoch,
     answer(s, call, a);
 }
 
-static void memory_drop(struct store *store, uint32_t place, uint64_t epoch, struct str session,
-                        bool keep, uint64_t from, struct store_call call)
+static void memory_drop(struct store *store, uint32_t place, uint64_t epoch,
+                        const struct store_cut *cut, struct store_call call)
 {
     struct memory_store *s = store_of(store);
-    struct memory_log *log = find_log(s, session);
+    struct memory_log *log = find_log(s, cut->session);
 
     (void)place;
     if (epoch != s->epoch) {
         answer(s, call, (struct store_answer){.verdict = STORE_FENCED, .base = s->base});
         return;
     }
-    if (!keep && from > log->first) {
-        cut_log(log, s->is_away ? log->records.n : (size_t)(from - log->first));
+    if (!cut->keep && cut->from > log->first) {
+        cut_log(log, s->is_away ? log->records.n : (size_t)(cut->from - log->first));
         answer(s, call, (struct store_answer){.verdict = STORE_DONE});
         return;
     }
-    s->drops += !keep;
-    while (!s->is_away && log->records.n > keep) {
+    s->drops += !cut->keep;
+    while (!s->is_away && log->records.n > cut->keep) {
         buf_done(&log->records.at[0]);
         log->records.n--;
         memmove(log->records.at, log->records.at + 1, log->records.n * sizeof(struct buf));
