@@ -19,7 +19,7 @@
 #include "supervisor/fleet_settings.h"
 #include "supervisor/supervisor_internal.h"
 
-enum { PATH_SIZE = 4096 + 32, ASIDE_MAX = 1000 };
+enum { PATH_SIZE = 4096 + 32 };
 
 /* --- start --- */
 
@@ -105,22 +105,45 @@ void fleet_places_want_block(struct supervisor *s)
 
 /* --- folders --- */
 
-void fleet_places_put_aside(const struct supervisor *s, uint32_t index)
+/* Renames the folder of a place to worker-INDEX.END, or to the next name that no file has, which is
+ * returned. False: there is no folder, or it could not be renamed. */
+static bool rename_folder(const struct supervisor *s, uint32_t index, const char *end,
+                          char aside[PATH_SIZE + 32])
 {
-    char path[PATH_SIZE], aside[PATH_SIZE + 16];
+    char path[PATH_SIZE];
 
     (void)snprintf(path, sizeof(path), "%s/worker-%u", s->config->state_dir, index);
     if (access(path, F_OK) != 0)
-        return;
-    (void)snprintf(aside, sizeof(aside), "%s.lost", path);
-    for (unsigned n = 2; access(aside, F_OK) == 0 && n < ASIDE_MAX; n++)
-        (void)snprintf(aside, sizeof(aside), "%s.lost-%u", path, n);
-    if (rename(path, aside))
-        log_error(NULL, "cannot put aside the sessions of a place that another node has",
-                  LOG_T("folder", path), LOG_T("reason", strerror(errno)));
-    else
+        return false;
+    (void)snprintf(aside, PATH_SIZE + 32, "%s.%s", path, end);
+    for (unsigned n = 2; access(aside, F_OK) == 0; n++)
+        (void)snprintf(aside, PATH_SIZE + 32, "%s.%s-%u", path, end, n);
+    if (rename(path, aside) == 0)
+        return true;
+    log_error(NULL, "cannot put aside the sessions of a place that another node may have",
+              LOG_T("folder", path), LOG_T("reason", strerror(errno)));
+    return false;
+}
+
+void fleet_places_put_aside(const struct supervisor *s, uint32_t index)
+{
+    char aside[PATH_SIZE + 32];
+
+    if (rename_folder(s, index, "lost", aside))
         log_warn(NULL, "another node has a place of this node, its folder is kept",
                  LOG_U("index", index), LOG_T("folder", aside));
+}
+
+void fleet_places_put_released(const struct supervisor *s)
+{
+    struct fleet_own_place own;
+    char aside[PATH_SIZE + 32];
+
+    for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
+        if (own.epoch == 0 && own.left_epoch > 0 && own.index != FLEET_DISPATCHER &&
+            rename_folder(s, own.index, "released", aside))
+            log_info(NULL, "a place was released, its folder is kept", LOG_U("index", own.index),
+                     LOG_T("folder", aside));
 }
 
 void fleet_places_forget(struct supervisor *s, uint32_t place)

@@ -59,6 +59,8 @@ static void end_routers(struct supervisor *s)
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         loop_timer_stop(s->loop, &s->processes[slot].respawn);
+    if (s->phase == PHASE_LEAVING)
+        fleet_places_put_released(s);
     /* Routers close the remaining connections when their own grace is over, and need a moment more
      * for that. */
     enter_phase(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);

@@ -208,6 +208,9 @@ void fleet_places_follow(struct supervisor *s);
 /* Renames the folder of a place that another node has, if there is one: worker-INDEX.lost. */
 void fleet_places_put_aside(const struct supervisor *s, uint32_t index);
 
+/* Renames the folders of places that this node has released: worker-INDEX.released. */
+void fleet_places_put_released(const struct supervisor *s);
+
 /* Ends all workers, so that the keeper releases their places. */
 void fleet_places_leave(struct supervisor *s);
 

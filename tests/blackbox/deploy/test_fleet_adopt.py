@@ -210,8 +210,11 @@ def test_a_drained_node_makes_no_sessions(fleet):
 def test_a_drained_node_gives_its_sessions_away(fleet):
     assert drained(fleet, "a", lambda: fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN)) > 8
     assert fleet["a"].process.returncode == 0
+    kept = folders(fleet["a"])
+    assert kept == [f"worker-{fleet.block('a') * 256}.released"]
     fleet["a"].start()
     assert fleet.create("a")
+    assert set(kept) < set(folders(fleet["a"])) and not fleet["a"].has_line("another node has a place")
 
 
 def test_term_drains_a_node_that_leaves(tmp_path):

@@ -1,0 +1,44 @@
+/* Folders of places that other nodes have. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "supervisor/supervisor_internal.h"
+#include "testing.h"
+
+enum { MANY = 1001 };
+
+/* "worker-7", then names of folders that were put aside. */
+static const char *path_of(const char *folder, unsigned n)
+{
+    static char path[128];
+    char end[32] = "";
+
+    if (n == 1)
+        (void)snprintf(end, sizeof(end), ".lost");
+    else if (n > 1)
+        (void)snprintf(end, sizeof(end), ".lost-%u", n);
+    (void)snprintf(path, sizeof(path), "%s/worker-7%s", folder, end);
+    return path;
+}
+
+TEST(fleet_places, a_folder_is_put_aside_however_many_there_are)
+{
+    struct supervisor *s = mem_zalloc(sizeof(*s));
+    char folder[] = "/tmp/rg-places-XXXXXX";
+    struct config c = {.state_dir = folder};
+
+    cr_assert(mkdtemp(folder));
+    s->config = &c;
+    for (unsigned n = 0; n < MANY; n++)
+        cr_assert_eq(mkdir(path_of(folder, n), 0700), 0);
+    fleet_places_put_aside(s, 7);
+    cr_assert(access(path_of(folder, 0), F_OK) != 0);
+    for (unsigned n = 1; n <= MANY; n++)
+        cr_assert_eq(rmdir(path_of(folder, n)), 0);
+    cr_assert_eq(rmdir(folder), 0);
+    free(s);
+}
