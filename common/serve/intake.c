@@ -52,8 +52,8 @@ static struct str header_value(struct str line, struct str name)
     return str_trim(str_sub(rest, 0, str_find(rest, STR("\r"), 0)));
 }
 
-/* Returns the line that begins at *at, without its "\r
- * ", and moves *at after it; p NULL: the line is not complete. */
+/* Returns the line that begins at *at, without its CR LF, and moves *at after it; p NULL: the line
+ * is not complete. */
 static struct str next_head_line(struct str input, size_t *at)
 {
     const char *from = input.p + *at, *end = input.p + input.len, *feed = from;

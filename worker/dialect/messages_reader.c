@@ -473,6 +473,6 @@ const struct dialect dialect_messages = {.name = "messages",
                                          .writer = anthropic_writer_new,
                                          .error = anthropic_write_error};
 
-/* The answer of call_count_tokens is written by anthropic_write_count, so there is no writer. */
+/* `.writer` is NULL: a token count is no model answer; api_call_count writes it. */
 const struct dialect dialect_count_tokens = {
     .name = "count_tokens", .parse = count_parse, .error = anthropic_write_error};

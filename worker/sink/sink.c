@@ -56,7 +56,8 @@ enum { STUCK_AGAIN = 1 };
 struct owed {
     char *id;          /* owned */
     unsigned failures; /* failures of its export */
-    uint64_t at_tick;  /* tick of the next attempt, while in `later` */
+    /* value of sinks.ticks at which it is tried again; only for entries of `later` */
+    uint64_t at_tick;
 };
 
 struct sinks {

@@ -35,8 +35,8 @@ void recorded_free(struct recorded *r);
  * next one, and the first after the last. */
 const struct recorded_turn *recorded_next(struct recorded *r, struct token_span prompt);
 
-/* Writes into e (ERR_ENGINE_REFUSED) where a prompt without a turn differs from the nearest
- * record. */
+/* For a prompt that recorded_next did not find: writes into e (ERR_ENGINE_REFUSED) where it first
+ * differs from the most similar recorded prompt. */
 void recorded_explain(const struct recorded *r, struct token_span prompt, const struct tokenizer *t,
                       struct err *e);
 

@@ -350,7 +350,8 @@ const struct format format_verl = {.needs_reward = true,
 
 /* --- AReaL: batch dimension 1, full length --- */
 
-/* Writes the prompt's values of a tensor: zeros, or versions of -1. */
+/* Writes tensors over the whole length. The prompt's part is 0 (loss_mask, logprobs) or -1
+ * (versions). */
 static void areal_words(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);

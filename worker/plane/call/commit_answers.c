@@ -165,7 +165,8 @@ static int write_record(struct model_call *t)
     return rc;
 }
 
-/* Looks the session up again, because it may have changed while fragments were written. */
+/* Writes the record and counts the call. Reads the plan's figures first, because the record uses
+ * the plan up. */
 static int commit(struct model_call *t)
 {
     enum session_cause cause = t->plan->cause;

@@ -68,7 +68,8 @@ void model_call_free(struct model_call *t)
         sample_end(&t->samples[i]);
     if (!t->durable)
         ledger_forget(env->ledger, t);
-    /* the call has not committed; a session that has ended may be kept for its exports */
+    /* no commit took the plan, so its fragments are void; dropped even if the session has ended,
+     * because its journal may be kept for exports */
     if (t->plan)
         ledger_release_call(env->ledger, t->in.session_id, t->plan->call);
     t->freed = t->failing = true;

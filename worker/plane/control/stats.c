@@ -38,9 +38,10 @@ struct stats {
     uint32_t from, to, step, now;
     bool by;
     enum run_label label;
-    struct run_series series;              /* the series of the total, or of evaluation */
-    struct run_series *rows;               /* RUN_ROWS_MAX series, or NULL */
-    struct run_counts points[RUN_MINUTES]; /* steps of the current row */
+    struct run_series series; /* the series of the total, or of evaluation */
+    struct run_series *rows;  /* RUN_ROWS_MAX series, or NULL */
+    /* sums of each time step (`step` minutes) of the series being written */
+    struct run_counts points[RUN_MINUTES];
     bool used[RUN_MINUTES];
     struct run_mismatch_row mismatch[RUN_ROWS_MAX];
     struct run_token worst[RUN_WORST];

@@ -54,7 +54,9 @@ struct plan {
     /* where it stands */
     struct checkpoint *parent; /* the checkpoint that the call continues; NULL: full render */
     struct checkpoint *held;   /* checkpoint whose path's payloads are kept in memory */
-    struct recall *recall;     /* reads that path back, own; NULL: all of it is in memory */
+    /* owned; reads missing payloads of held's path, or of the compared context, back; NULL: none
+     * is missing */
+    struct recall *recall;
     bool compares;     /* context that plan_shared_run compares is being read back, or was, */
     bool alone;        /* or cannot be read back: the record contains the whole context */
     uint32_t covered;  /* number of leading messages of the request that parent's ids contain */

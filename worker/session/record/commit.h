@@ -40,8 +40,7 @@
  *                                                            COMMIT_ASKED_BRIEF
  *
  *     (*)   COMMIT_BULK: only lengths. The bytes are in a piece of the call's bulk (call_bulk.h),
- *     in
- *           this order, each at a multiple of 4; the context's in piece BULK_PAYLOADS.
+ *           in this order, each at a multiple of 4; the context's in piece BULK_PAYLOADS.
  *     (**)  COMMIT_BULK: 1, offset and length in BULK_TEXTS, or 0 and JSON
  *
  * The other records, each after the head (the first line above):
@@ -51,9 +50,8 @@
  *     RECORD_REWARD     response-id (absent: the session's own reward), reward (JSON)
  *     RECORD_END        how flags reason head reward (as in RECORD_REWARD; may be absent)
  *     RECORD_ORIGIN     a fingerprint, which a session without one got
- *     RECORD_SCORE      what engine top-k checkpoint n, n floats, ids of the alternatives (n x
- *     top-k),
- *                       as many floats
+ *     RECORD_SCORE      what engine top-k checkpoint n, n floats, ids of the alternatives
+ *                       (n x top-k), as many floats
  *     RECORD_DROP       call, checkpoint; linear: a retry discards the newest checkpoint
  *     RECORD_EXPORTED   nothing; the client has received the whole closing export
  *     RECORD_BUDGET     name of the option, when it refuses a call for the first time
@@ -64,10 +62,10 @@
  *                       bytes to the end; a fragment of the long values of a call, before its
  *                       commit
  *     RECORD_LOGPROBS   weight version checkpoint n, n floats (NaN: none) of a trainer, for an
- *     answer
+ *                       answer
  *     RECORD_DELIVERED  a call's brief (delivery.h); its answer has arrived. Only in a fleet
  *     RECORD_SINK       state, options; an export must be delivered to the sinks, or is in their
- *     spool
+ *                       spool
  */
 #ifndef RG_SESSION_COMMIT_H
 #define RG_SESSION_COMMIT_H

@@ -344,7 +344,8 @@ enum session_lack {
     LACK_SUPPORT,
     LACK_EXPERTS,
     LACK_INDEXER,
-    LACK_RECOMPUTED,   /* rows are of a run other than the one that sampled */
+    /* rows (experts, indexer top-k) were computed again, not in the run that sampled the tokens */
+    LACK_RECOMPUTED,
     LACK_INDEXER_ROOM, /* the indexer's top-k is larger than the limit for keeping it */
 };
 

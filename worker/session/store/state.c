@@ -32,7 +32,6 @@ static void put_reward(struct json_out *o, const struct reward *r)
     json_out_end_obj(o);
 }
 
-/* A state that is being written. Its sizes are those at the begin. */
 static void put_rewards(struct json_out *o, const struct session *s)
 {
     json_out_key(o, "reward");
@@ -52,14 +51,12 @@ static void put_forks(struct json_out *o, const uint64_t *forks)
     json_out_end_obj(o);
 }
 
-/* (parent checkpoint, trie node) -> id in the state */
-
-/* id in the state, by checkpoint id */
+/* A key of state.ids. */
 struct tree_key {
     uint64_t parent, node;
 };
 
-/* by checkpoint id: was hidden when the writing began */
+/* A state that is being written. Its sizes are those at the beginning. */
 struct state {
     struct session_telling *telling;
     struct session *session;

@@ -175,8 +175,8 @@ static size_t count_chars(struct str s)
     return n;
 }
 
-/* Appends `new` for `old`, character for character. Surplus ones are additions. Missing ones are
- * drops, which belong to the last emitted character. */
+/* Replaces `old` by `new`, one character for one. Further characters of `new` count as inserted;
+ * leftover ones of `old` as deleted at the last character written. */
 static void replace_aligned(struct alignment *a, struct str old, struct str new, struct buf *out)
 {
     size_t had = count_chars(old), k = 0;
