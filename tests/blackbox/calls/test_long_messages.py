@@ -103,12 +103,16 @@ def test_a_thought_and_arguments_are_long_as_well(start):
         assert told(trajectories(gateway, path_of(copy))) == told(seen)
 
 
+def scripted(tmp_path, length):
+    """Settings of an engine whose answers have that many characters."""
+    path = tmp_path / "answers.json"
+    path.write_text(json.dumps([f"{i} " + "".join(chr(97 + (i + k * k // 7) % 26) for k in range(length)) for i in range(8)]))
+    return {"engine": f"builtin:script:{path}", "context_length": 10_000_000}
+
+
 @pytest.fixture
 def script(tmp_path):
-    """Settings of an engine whose answers are 400 KB."""
-    path = tmp_path / "answers.json"
-    path.write_text(json.dumps([f"{i} " + "".join(chr(97 + (i + k * k // 7) % 26) for k in range(400_000)) for i in range(8)]))
-    return {"engine": f"builtin:script:{path}", "context_length": 10_000_000}
+    return scripted(tmp_path, 400_000)
 
 
 def ask(gateway, session, messages, **more):
@@ -116,12 +120,13 @@ def ask(gateway, session, messages, **more):
 
 
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
-def test_sampled_ids_are_kept_beside_it(start, script, history):
-    gateway = start(workers=1, **script)
+def test_sampled_ids_are_kept_beside_it(start, tmp_path, history):
+    gateway = start(workers=1, **scripted(tmp_path, 140_000))
     s = new(gateway, history=history)
     first = ask(gateway, s, user("one"), logprobs=True)
-    assert len(first["content"]) > 400_000
+    assert len(first["content"]) > 140_000
     ask(gateway, s, [*user("one"), first, *user("two")], logprobs=True)
+    assert "bulk" in parts_of(gateway, s)
     whole, seen = records(gateway, s), trajectories(gateway, path_of(s))
     assert bytes(i for i in whole["records"][0]["answers"][0]["output_ids"] if i < 256).decode() == first["content"]
     assert whole["records"][0]["answers"][0]["message"] == first

@@ -110,13 +110,12 @@ def test_many_at_once_while_the_session_goes_on(start, way):
         return say(gateway, other if n % 2 else session, user(f"{n}"), max_tokens=8) and None
     copies = [c for c in in_parallel(ask, range(20)).values() if c]
     assert len(copies) == 14 and listed(gateway) == {s["session_id"] for s in [session, other, *copies]}
-    for copy in copies:
+    for copy in copies[::3]:
         got = whole(gateway, copy)
         if way == "import":     # a fork goes on from the newest answer there was
             assert told(got[1]) == told(before[1])
-    kept = [copy for copy in copies if records(gateway, copy)["accumulated_token_ids"] == before[0]["accumulated_token_ids"]]
-    assert kept
-    say(gateway, kept[-1], talk + user("go on"), max_tokens=8)
+    kept = next(copy for copy in copies if records(gateway, copy)["accumulated_token_ids"] == before[0]["accumulated_token_ids"])
+    say(gateway, kept, talk + user("go on"), max_tokens=8)
 
 
 @pytest.mark.parametrize("way", WAYS)
