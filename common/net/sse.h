@@ -1,9 +1,8 @@
 /*
  * struct sse: a pull parser of Server-Sent Events (WHATWG HTML 9.2.6), for bytes cut anywhere. Data
  * is returned as it arrives, without copying; an event may have several runs (several `data:` lines
- * are joined by "
- * "). Comments, ids, retry times and unknown fields are skipped. A zeroed struct with max_event set
- * is at the start of a stream. Pure.
+ * are joined by a line feed). Comments, ids, retry times and unknown fields are skipped. A zeroed
+ * struct with max_event set is at the start of a stream. Pure.
  */
 #ifndef RG_NET_SSE_H
 #define RG_NET_SSE_H

@@ -73,8 +73,8 @@ void config_apply(struct config *live, const struct config *fresh);
  * file before. */
 void config_reload(struct config *live);
 
-/* Appends the names of settings that differ between two configs but need a restart, separated by ",
- * ". */
+/* Appends the names of settings that differ between two configs but need a restart, separated by
+ * commas and blanks. */
 void config_unreloadable(const struct config *old, const struct config *fresh, struct buf *names);
 
 /* Appends the effective settings as a YAML file that loads to the same config. */

@@ -17,12 +17,10 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
-/*
- * One page:   name | cells... Cells of a metric are contiguous from offsets[id]: v1 * width2 + v2
- * for counters and gauges. A histogram has its buckets (not cumulative), then the sum in
+/* A page is a name and cells. The cells of a metric are contiguous from offsets[id]: v1 * width2 +
+ * v2 for counters and gauges. A histogram has its buckets (not cumulative), then the sum in
  * microseconds. A gauge cell has GAUGE_SET after it was set. So a labelled gauge that is never used
- * (engine 15) is not shown, but a gauge that fell to 0 is.
- */
+ * (engine 15) is not shown, but a gauge that fell to 0 is. */
 enum metric_kind { COUNTER, COUNTER_US, SUM, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
 
 enum { NAME_MAX_BYTES = 32, NAMED_MAX_BYTES = 64, NAMED_MAX = 32 };

@@ -5,8 +5,7 @@
  *
  *     before we read from it          the shared page says so (lent_reads)
  *     after each read (intake.c)      is this the request that the loan is for? (lent_goes_on)
- *     if not, or if recalled          everything read so far returns in messages
- *     (return_connection)
+ *     if not, or if recalled          return_connection: all bytes read so far go back in messages
  *     when its answer begins, ends    the shared page says so (lent_answers, lent_rests)
  *     when it ends by itself          the router gets a message, and closes its own descriptor
  *

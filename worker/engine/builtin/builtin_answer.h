@@ -2,10 +2,9 @@
  * The answers of the built-in engine: the pure half of kind `builtin`. Modes:
  *   echo           the last user turn's text (what follows the role line of the last closed turn)
  *   script:FILE    a JSON list; call c of a session gets item c, beyond the end the last one. An
- *   item is a string, or {"text", "finish": "stop"|"length"} or {"ids", "finish"}
+ *                  item is a string, or {"text", "finish": "stop"|"length"} or {"ids", "finish"}
  *   recorded:FILE  the recorded answer to exactly these ids, with its logprobs, versions and end
- *   (recorded.h). A prompt without a record is refused; the error says where it differs from the
- *   nearest one
+ *                  (recorded.h). A prompt without a record is refused (recorded_explain)
  *   random:SEED    printable ASCII from a generator seeded with SEED, session, call and answer
  *
  * If a grammar applies, the answer is its shortest sentence in modes echo and random. A script

@@ -5,8 +5,7 @@
  *
  *   content            a text, or a list of parts: text, output_text, refusal, thinking, reasoning
  *   the thought        reasoning_content, reasoning, reasoning_text, thinking, parts of the
- *   content,
- *                      reasoning_details, thinking_blocks: the first of them that has any
+ *                      content, reasoning_details, thinking_blocks: the first of them that has any
  *   calls              tool_calls, or function_call
  */
 #ifndef RG_WIRE_UPSTREAM_MESSAGE_H

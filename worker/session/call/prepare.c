@@ -2,11 +2,11 @@
  * the answer's length. The results are kept in a plan (plan.h), which the second half (commit.c)
  * records.
  *
- *   session_prepare_begin    on the loop: the walk or its first part (session_prepare_continue: the
- *   next), the position (policy, cause), the parts of its path that must be read back, likewise in
- *   steps, and a copy of the stored ids
- *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
- *   session_prepare_end      on the loop: limits, the call's number
+ *   session_prepare_begin      on the loop: the walk or its first step
+ *   session_prepare_continue   its further steps; then the position (policy, cause), what must be
+ *                              read back of its path, in steps, and a copy of the stored ids
+ *   session_prepare_render     on the loop or in a helper: the prompt, from the model's template
+ *   session_prepare_end        on the loop: limits, the call's number
  *
  * Once the call has its position the session may change or end: render reads only the plan, and
  * what never changes of the session (its options and matcher); payloads of the path are held. A

@@ -77,12 +77,14 @@ struct message_args {
 /* Frees the arguments. */
 void message_args_done(struct message_args *r);
 
-/* Reports whether an assistant message is `stored`, which was generated here, in the form in which
- * some clients send it back. Only under matcher canonical. Such messages have equal echo hashes,
- * except renamed tool calls. Compares by ids: the same number of tool calls, all under their own
- * ids, with other names or arguments, or without the text, or with the thought as text. `own` is
- * the message with the ids that were issued: there may be several that differ in these and in their
- * thoughts. */
+/* --- echoes ---
+ *
+ * An echo is an assistant message that was generated here (`stored`), in the form in which some
+ * clients send it back. Only matcher canonical accepts echoes. Echoes have equal echo hashes,
+ * except if tool calls are renamed. They are found by ids: the same number of tool calls, all under
+ * their own ids, with other names or arguments, or without the text, or with the thought as text.
+ * `own` is the message with the ids that were issued: there may be several that differ in these and
+ * in their thoughts. */
 
 /* Returns how many of m's leading tool calls have own's ids and, unless `renamed`, own's names.
  * Returns 0 if own has a different number of calls. */

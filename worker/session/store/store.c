@@ -297,14 +297,14 @@ bool session_is_kept(struct session_store *st, struct str id)
     return map_get(&st->sessions, id) || (t && t->exportable);
 }
 
-/* An end of any kind: deleted and aborted sessions leave at once, others when nobody reads them any
- * more. */
 void session_complete(struct session *s, uint64_t now_ms)
 {
     s->completed_ms = now_ms;
     session_set_phase(s, SESSION_COMPLETED);
 }
 
+/* Ends the session in any way. Deleted and aborted sessions leave at once, finalized ones after
+ * export_retention_ms. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
 {
     bool drop = how == SESSION_END_ABORT || how == SESSION_END_DELETE;

@@ -4,7 +4,7 @@
  *
  *   from_standin   a short chat in which marks replace the covered messages
  *   from_history   the whole chat with and without the new messages; or real messages before a
- *   marked turn
+ *                  marked turn
  *   from_bare      a turn without thought and texts, for templates that refuse the others
  *
  * decide_closing() then removes what the checkpoint has already, from the token with which the

@@ -275,10 +275,10 @@ const struct grammar *grammar_of(enum tool_kind kind);
 /* Returns the kind's tags. All are NULL if it has no tags, or has channels. */
 const struct think_tags *think_tags_of(enum reasoning_kind kind);
 
-/* Harmony has channels instead of one text: it replaces the whole loop. */
 /* Runs one step of harmony, which has channels instead of one text, so it replaces the parser's
  * whole loop. Returns false if nothing more can be decided. */
 bool harmony_step(struct parser *p);
+
 /* Reports whether the text is one of harmony's marks, or a fragment of one. */
 bool harmony_reads(struct str token);
 

@@ -63,9 +63,8 @@ static EVAL_APART struct value eval_dict(struct template_run *r, const struct no
     return v_dict(d);
 }
 
-/* a ~ b ~ c: the printed forms of the operands, joined. */
-/* Joins the operands of ~ within autoescape. If one of them is HTML, the others are escaped and the
- * result is HTML. */
+/* Joins the printed forms of the operands of ~ (a ~ b ~ c) within autoescape. If one of them is
+ * HTML, the others are escaped and the result is HTML. */
 static EVAL_APART struct value concat_html(struct template_run *r, const struct node *n)
 {
     struct value *at = arena_alloc(r->a, n->n * sizeof(*at)), v;

@@ -1,7 +1,6 @@
 /* The lexer (lexer.h). Text outside of tags is cut at "{{", "{%" and "{#". The inside of a tag is
  * cut into tokens until its end. Positions are byte offsets into the normalised source: every line
- * end is "
- * ", and one at the very end is dropped.
+ * end is LF, and one at the very end is dropped.
  *
  * White space around a tag is handled here, so the parser never sees it:
  *   "-" at a mark       strips all white space on that side
@@ -391,9 +390,7 @@ static int lex_tag(struct lexer *x, bool variable)
     return 0; /* the parser reports the end of the template in place of the tag's end */
 }
 
-/* Copies the source with "\r
- * " and "\r" as "
- * ", without the last line end. */
+/* Copies the source with CR LF and CR as LF, without the last line end. */
 static struct str normalise_newlines(struct arena *a, struct str s)
 {
     char *p = arena_cstr(a, s);
