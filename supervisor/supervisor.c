@@ -1,7 +1,7 @@
 /* The supervisor's loop: start, signals, end (supervisor.h). One state machine:
  *
  *   STARTING -- all ready --> SERVING -- stop --> EXECUTOR --> (LEAVING) --> ROUTERS --> WORKERS
- *   --> KEEPER --> (KILLED)
+ *                                                                        --> KEEPER --> (KILLED)
  *
  * Stopping goes from the outside in: first the executor (its attempts end), then the routers (they
  * finish what they have begun), then workers and dispatcher. Each phase has a deadline, after which

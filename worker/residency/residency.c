@@ -1,22 +1,24 @@
-/* Eviction and reload (residency.h). The way out: when the sessions hold more than the high
- * water, on_evict lets session_evict drop payloads and sessions (session/store/eviction.c chooses),
- * some at a time, until an eighth of the limit is free. The way back: a request finds that its
- * session is not in memory (residency_ready), and a task reads its records and applies each with
- * session_apply, as a replay does; then the waiters are notified. Records that come to a session
- * between two steps are in its journal, and read with the rest; an end of the session is noted at
- * once (session_load_rests).
+/* Evicts sessions and reads them back (residency.h).
+ *
+ * Out: when memory exceeds the high water, on_evict calls session_evict (session/store/eviction.c),
+ * which drops payloads and sessions in small steps, until an eighth of the limit is free.
+ *
+ * Back: a request finds that its session is not in memory (residency_ready). A task reads the
+ * session's records and applies each with session_apply, as a replay does. Then the waiters are
+ * called. Records that are written to the session between two steps are in its journal, and are
+ * read with the others. An end of the session is applied at once (session_load_rests).
  *
  *   residency_watch -> on_evict -> session_evict                    (out)
  *   residency_ready -> load_session -> session_apply -> on_loaded   (back)
  *
- * What is read back may push others out (make_room). Finalized sessions also leave, when they were
- * not read for a while (session_leave_late in session/store/store.c).
+ * A session that is read back may cause others to be evicted (make_room). Finalized sessions are
+ * also evicted when they were not read for a while (session_leave_late in session/store/store.c).
  *
- * In a fleet the records may be in the store alone (second_copy.h). Then they come first:
+ * In a fleet only the store may have the records (second_copy.h). Then they are fetched first:
  *
  *   residency_ready -> fetch -> residency_fetched -> residency_ready
  *
- * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
+ * Payloads of sessions in memory are read at once, within the step that needs them (read_back). */
 
 #include "worker/residency/residency.h"
 
@@ -39,31 +41,31 @@
 
 enum { EVICT_STEP = 64 };
 
-/* What requests may hold without being counted: also below a small limit calls come through. */
+/* Bytes of requests that do not count, so that calls are possible below a small limit. */
 enum { REQUESTS_FREE = 16 << 20 };
 
-/* So many are read at a time, most of them waiting for helpers: no session that is being read can
- * be evicted. */
+/* Number of sessions that are read at a time, most of which wait for helpers. It is limited because
+ * a session that is being read cannot be evicted. */
 enum { READING_MAX = 20 };
 
-/* One session that is being read. */
+/* A session that is being read, or whose records are being fetched. */
 struct residency_load {
     struct residency *residency;
-    struct session *s; /* pinned; NULL while its records are fetched */
-    char *id;          /* own, then */
-    bool ended;        /* some waiter wants it even if it has ended */
-    struct loop_timer limit;
-    size_t record; /* next */
-    bool revived;  /* only its tombstone was left */
-    bool reads;    /* a task has it, or had */
-    bool over;     /* with rc: 1 all is read, -1 and err */
-    int rc;
+    struct session *s;       /* pinned; NULL while its records are fetched */
+    char *id;                /* owned; set only while its records are fetched */
+    bool ended;              /* fetch: some waiter needs the session even if it has ended */
+    struct loop_timer limit; /* time limit of the fetch */
+    size_t record;           /* number of the next record */
+    bool revived;            /* only its tombstone was left in memory */
+    bool reads;              /* a task was started for it */
+    bool over;               /* the reading has ended */
+    int rc;                  /* result, if over: 1: all was read; -1: failed with err */
     struct err err;
-    struct list_head waiters; /* in the order of their coming */
+    struct list_head waiters; /* struct residency_waiter, oldest first */
     struct list_item item;    /* in residency->loads or ->fetches */
 };
 
-/* Work for when the loop has nothing else to do. */
+/* Posts of on_evict and on_loaded. */
 struct residency_posts {
     struct residency *of;
     struct loop_task evict, loaded;
@@ -98,7 +100,7 @@ static void count_moves(struct residency *r)
     r->told.payload_loads = t.payload_loads;
 }
 
-/* With more_bytes that one is about to hold. */
+/* Returns the bytes of requests that count, and more_bytes that a request is about to hold. */
 static uint64_t held_by_requests(const struct residency *r, uint64_t more_bytes)
 {
     uint64_t bytes = more_bytes + (r->requests ? r->requests(r->requests_ctx) : 0);
@@ -106,6 +108,7 @@ static uint64_t held_by_requests(const struct residency *r, uint64_t more_bytes)
     return bytes > REQUESTS_FREE ? bytes - REQUESTS_FREE : 0;
 }
 
+/* Returns the bytes of sessions and requests, and more_bytes that a request is about to hold. */
 static uint64_t held_with(const struct residency *r, uint64_t more_bytes)
 {
     struct session_totals t;
@@ -120,7 +123,8 @@ static uint64_t held(const struct residency *r)
     return held_with(r, 0);
 }
 
-/* Evicts some sessions, until they fit next to the requests. */
+/* Does up to EVICT_STEP steps of eviction, until sessions and requests leave an eighth of the limit
+ * free. Returns the number of steps. */
 static size_t evict_some(struct residency *r)
 {
     uint64_t room = r->limit - r->limit / 8, others = held_by_requests(r, 0);
@@ -128,14 +132,14 @@ static size_t evict_some(struct residency *r)
     return session_evict(r->store, room > others ? room - others : 0, EVICT_STEP);
 }
 
-/* Begins a sixteenth below the limit and makes room for another. */
+/* Returns the bytes from which on sessions are evicted: a sixteenth below the limit. */
 static uint64_t high_water(const struct residency *r)
 {
     return r->limit - r->limit / 16;
 }
 
-/* Evicts a few sessions if they exceed the limit. Returns the number of steps; EVICT_STEP: there
- * may be more. */
+/* Evicts a few sessions if memory exceeds the high water. Returns the number of steps; EVICT_STEP:
+ * more may be possible. */
 static size_t make_room(struct residency *r)
 {
     size_t n;
@@ -149,7 +153,7 @@ static size_t make_room(struct residency *r)
 
 /* Records of a session, copied out of the journal. */
 struct record_batch {
-    VEC(size_t) numbers, ends; /* ends: in bytes */
+    VEC(size_t) numbers, ends; /* numbers of the records; their ends in bytes */
     struct buf bytes;
 };
 
@@ -171,7 +175,8 @@ static void batch_done(struct record_batch *b)
     buf_done(&b->bytes);
 }
 
-/* -1: the task is cancelled. */
+/* Applies a record, after a pause for other tasks. Returns -1 with l->err if the task is
+ * cancelled. */
 MAY_PAUSE static int apply_record(struct residency_load *l, size_t record, struct str payload)
 {
     struct err bad = {0};
@@ -180,10 +185,10 @@ MAY_PAUSE static int apply_record(struct residency_load *l, size_t record, struc
     if (task_pause(&l->err) ||
         session_texts_make(l->s, payload, &l->residency->texts_bytes, &l->err))
         return -1;
-    if (!session_unlinked(l->s)) { /* its time was over while it was read */
+    if (!session_unlinked(l->s)) { /* otherwise it has ended while it was read */
         task_atomic(1);
         session_load_at(l->s, record);
-        /* Damage stood before one that does not fit: a replay skipped it, too. */
+        /* a record does not fit if one before it is damaged; a replay skips it, too */
         if (session_apply(l->residency->store, payload, &bad))
             log_error(&(struct log_scope){.session = session_id(l->s)},
                       "journal: record does not apply", LOG_T("error", bad.text));
@@ -195,7 +200,8 @@ MAY_PAUSE static int apply_record(struct residency_load *l, size_t record, struc
     return 0;
 }
 
-/* Reads and applies some records. 1: there may be others; 0: no; -1. */
+/* Reads and applies the next records. Returns 1 if more may follow, 0 if there are none, -1 with
+ * l->err. */
 MAY_PAUSE static int read_some(struct residency_load *l, struct record_batch *b)
 {
     struct str id = session_id(l->s);
@@ -209,13 +215,13 @@ MAY_PAUSE static int read_some(struct residency_load *l, struct record_batch *b)
             rc = -1;
     session_load_at(l->s, l->record);
     session_load_rests(l->s);
-    make_room(
-        l->residency); /* in a large session, payloads that were read first may have to go again */
+    /* of a large session, payloads that were read first may have to be evicted again */
+    make_room(l->residency);
     return rc;
 }
 
-/* All records were applied. One that has none any more cannot be read, unless only its tombstone
- * was left. */
+/* Checks, after all records were applied, that there were some. Returns 1, or -1 with l->err. A
+ * session of which only the tombstone was left may have none. */
 static int check_read(struct residency_load *l)
 {
     if (session_filled(l->s) || session_unlinked(l->s) || l->revived)
@@ -223,9 +229,10 @@ static int check_read(struct residency_load *l)
     return err_set(&l->err, ERR_IO, "the journal has no records of it");
 }
 
-/* Ends a load in the loop: waiters must not be called on a task's stack. */
+/* Ends loads in the loop, because waiters must not be called on a task's stack. */
 static void on_loaded(struct loop_task *t);
 
+/* Ends the reading, with l->err if rc is -1. The load ends in on_loaded. */
 static void read_end(struct residency_load *l, int rc)
 {
     l->rc = rc;
@@ -234,7 +241,7 @@ static void read_end(struct residency_load *l, int rc)
     loop_task_post(l->residency->loop, &posts_of(l->residency)->loaded, on_loaded);
 }
 
-/* The thread may still read what the session has of texts. */
+/* Handles a hung helper thread, which may still read the session's texts. */
 static void on_lost(void *ctx)
 {
     struct residency_load *l = ctx;
@@ -243,7 +250,7 @@ static void on_lost(void *ctx)
     read_end(l, err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages"));
 }
 
-/* Loads a session, as a task. */
+/* A task: reads all records of a session. */
 static void load_session(void *ctx)
 {
     struct residency_load *l = ctx;
@@ -259,7 +266,7 @@ static void load_session(void *ctx)
     read_end(l, rc < 0 ? -1 : check_read(l));
 }
 
-/* Begins the loads that may run now. */
+/* Starts tasks for waiting loads, while fewer than READING_MAX run. */
 static void begin_some(struct residency *r)
 {
     struct residency_load *l;
@@ -287,7 +294,7 @@ static void load_end(struct residency_load *l)
         log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
                   LOG_T("error", l->err.text));
     (void)session_load_end(l->s, l->rc > 0, clock_wall_ms());
-    /* From the start each time: what w->fn does may take back the others. */
+    /* from the start each time, because w->fn may end other waits */
     while ((w = LIST_FIRST_OF(&l->waiters, struct residency_waiter, item))) {
         w->load = NULL;
         list_remove(&w->item);
@@ -297,6 +304,7 @@ static void load_end(struct residency_load *l)
     residency_watch(r);
 }
 
+/* Returns a load whose reading has ended, or NULL. */
 static struct residency_load *first_over(const struct residency *r)
 {
     struct residency_load *l;
@@ -317,7 +325,7 @@ static void on_loaded(struct loop_task *t)
     begin_some(r);
 }
 
-/* The load that reads this session, or NULL. */
+/* Returns the load that reads this session, or NULL. */
 static struct residency_load *load_of(struct residency *r, const struct session *s)
 {
     struct residency_load *l;
@@ -328,7 +336,7 @@ static struct residency_load *load_of(struct residency *r, const struct session 
     return l;
 }
 
-/* The session is pinned meanwhile. */
+/* Makes a load of the session, which is pinned until load_end. */
 static struct residency_load *load_begin(struct residency *r, struct session *s)
 {
     struct residency_load *l = mem_zalloc(sizeof(*l));
@@ -343,6 +351,7 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
 
 /* --- records that come from the fleet's store --- */
 
+/* Returns the load that waits for the session's records from the store, or NULL. */
 static struct residency_load *fetch_of(const struct residency *r, struct str session_id)
 {
     struct residency_load *l;
@@ -361,6 +370,7 @@ static void fetch_free(struct residency_load *l)
     free(l);
 }
 
+/* Fails a fetch that has exceeded fetch_ms. */
 static void on_fetch_late(struct loop_timer *t)
 {
     struct residency_load *l = CONTAINER_OF(t, struct residency_load, limit);
@@ -373,7 +383,7 @@ static void on_fetch_late(struct loop_timer *t)
     residency_fetched(l->residency, str_cstr(l->id), &e);
 }
 
-/* Returns true if the session waits for the fleet's store. */
+/* Returns true if the session waits for records of the fleet's store, which it then requests. */
 static bool fetch_begin(struct residency *r, struct str session_id, bool ended)
 {
     struct residency_load *l;
@@ -392,8 +402,7 @@ static bool fetch_begin(struct residency *r, struct str session_id, bool ended)
     return true;
 }
 
-/* Returns true if the session is in memory, or unknown. A short one is read at once, without a
- * wait. */
+/* Reads a short session at once: its task may end within begin_some. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended)
 {
     struct residency_load *l;
@@ -422,7 +431,6 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
     return true;
 }
 
-/* Only right after residency_ready was false: the session is being read. */
 void residency_wait(struct residency *r, struct str session_id, struct residency_waiter *w)
 {
     bool gone;
@@ -435,7 +443,8 @@ void residency_wait(struct residency *r, struct str session_id, struct residency
     list_append(&w->load->waiters, &w->item);
 }
 
-/* What came is in the journal, but not in memory: the waiters go on waiting for that. */
+/* Begins to read the session, whose records are now in the journal. Its waiters wait for that, or
+ * are called if there is no need. */
 void residency_fetched(struct residency *r, struct str session_id, const struct err *e)
 {
     struct residency_load *l = fetch_of(r, session_id);
@@ -465,8 +474,8 @@ void residency_leave(struct residency_waiter *w)
 
 /* --- calls of sessions in memory --- */
 
-/* A session_source: out of the journal that has the session. A path is as long as a context, so
- * this is read at once. */
+/* A session_source: reads records from the session's journal. Reads them without a pause, because a
+ * path is at most as long as a context. */
 static int read_back(void *ctx, struct str session_id, const uint32_t *records, size_t n,
                      const struct session_reader *to, struct err *e)
 {
@@ -491,9 +500,10 @@ void residency_evicts(struct residency *r)
     session_store_source(r->store, read_back, r);
 }
 
-/* --- giving up --- */
+/* --- eviction --- */
 
-/* Evicts some, then lets others have their turn. */
+/* Does the next steps of eviction. Posts itself again if more are needed, so that other work runs
+ * in between. */
 static void on_evict(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency_posts, evict)->of;
@@ -508,7 +518,7 @@ static void on_evict(struct loop_task *t)
     r->full = held(r) >= r->limit;
 }
 
-/* Posts the task if there is too much and it is not posted yet. */
+/* Posts on_evict if memory exceeds the high water, unless it is posted already. */
 void residency_watch(struct residency *r)
 {
     if (!r->limit) {
@@ -525,15 +535,12 @@ void residency_watch(struct residency *r)
     loop_task_post(r->loop, &posts_of(r)->evict, on_evict);
 }
 
-/* Whether others hold an eighth more than there is room for. */
+/* Reports whether `all` bytes without `own` exceed the limit by an eighth. */
 static bool overflows(const struct residency *r, uint64_t all, uint64_t own)
 {
     return all - MIN_OF(all, own) >= r->limit + r->limit / 8;
 }
 
-/* Refuses a call while memory is full, or when requests alone fill it, which no eviction helps
- * against. One of a session that is here may go an eighth beyond the limit, not counting what that
- * session itself could give up and what its request holds. */
 int residency_room_more(struct residency *r, const struct session *called, uint64_t own_bytes,
                         uint64_t more_bytes, struct err *e)
 {
@@ -557,7 +564,6 @@ int residency_room(struct residency *r, const struct session *called, uint64_t o
     return residency_room_more(r, called, own_bytes, 0, e);
 }
 
-/* Drops the waiting loads without calling their waiters. */
 void residency_done(struct residency *r)
 {
     struct residency_load *l, *next;

@@ -1,12 +1,13 @@
 /*
- * Which sessions are in memory: the least recently used are evicted when all together come near
- * --max-worker-memory, since the journal has them, and read back when they are needed. A task reads
- * each, with a helper for long texts (session_texts.h); whoever needs the session waits and is
- * notified. Of sessions in use, the ids, logprobs and experts of calls on branches not used lately
- * are evicted, too; those are read back within the step that needs them, a path at a time. Without
- * a journal nothing can be evicted: the limit then only refuses. What requests hold (bodies,
- * arenas, answers that wait) is counted, too, beyond what any worker needs for them: sessions make
- * room for it.
+ * struct residency: decides which sessions are in memory. When sessions and requests together come
+ * near --max-worker-memory, the least recently used sessions are evicted, because the journal has
+ * them. A session that is needed again is read back by a task, with a helper for long texts
+ * (session_texts.h). Its waiters are called when it is in memory. Of sessions in use, the ids,
+ * logprobs and experts of calls on branches that were not used lately are evicted, too. They are
+ * read back one path at a time, within the step that needs them.
+ *
+ * Without a journal nothing can be evicted, so the limit only refuses requests. Memory of requests
+ * (bodies, arenas, waiting answers) counts, except for what every worker needs for them.
  */
 #ifndef RG_RESIDENCY_RESIDENCY_H
 #define RG_RESIDENCY_RESIDENCY_H
@@ -32,70 +33,76 @@ struct residency {
     struct loop *loop;
     struct session_store *store;
     struct metrics_page *page;
-    struct places *places;           /* where sessions are read back from */
+    struct places *places;           /* places whose journals have the sessions */
     struct tasks *tasks;             /* tasks that read sessions back */
-    uint64_t limit;                  /* bytes of sessions and requests; 0: none */
-    uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
+    uint64_t limit;                  /* most bytes of sessions and requests; 0: no limit */
+    uint64_t (*requests)(void *ctx); /* returns the bytes that requests hold; may be NULL */
     void *requests_ctx;
-    /* In a fleet: whether records of the session must come from the store first. They are asked
-     * for, and residency_fetched follows. NULL: no fleet */
+    /* Returns whether the fleet's store has records of the session that the journal lacks. Requests
+     * them; residency_fetched follows. NULL: no fleet. */
     bool (*fetch)(void *ctx, struct str session_id);
     void *fetch_ctx;
-    uint64_t fetch_ms;             /* longest wait for that */
-    bool full;                     /* at the limit, and nothing can be evicted */
-    bool watching;                 /* the task is posted */
-    struct residency_posts *posts; /* own; made on first use */
+    uint64_t fetch_ms;             /* longest wait for residency_fetched */
+    bool full;                     /* memory is at the limit, and nothing can be evicted */
+    bool watching;                 /* on_evict is posted */
+    struct residency_posts *posts; /* owned; made on first use */
 
-    struct { /* in the metrics so far */
+    struct { /* figures that were already added to the metrics */
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
     struct list_head fetches;  /* loads that wait for the fleet's store */
-    struct list_head loads;    /* being read, or waiting for that */
+    struct list_head loads;    /* loads that are being read, or wait for their turn */
     unsigned n_reading;        /* number of loads that are being read */
-    atomic_size_t texts_bytes; /* bytes of long texts that helpers make */
+    atomic_size_t texts_bytes; /* bytes of long texts that helpers are making */
 };
 
 /* A waiter for a session. Embedded in its owner. */
 struct residency_waiter {
-    /* It is in memory, or is gone; with e: it cannot be read. */
+    /* Called when the session is in memory or has ended; with e: when it cannot be read. */
     void (*fn)(void *ctx, const struct err *e);
     void *ctx;
-    struct residency_load *load; /* NULL: waits for nothing */
+    struct residency_load *load; /* load that it waits for; NULL: none */
     struct list_item item;       /* in load->waiters */
 };
 
-/* Sessions, and parts of those that are in use, may be evicted from now on: there is a journal. */
+/* Allows evictions from now on: of sessions, and of payloads of sessions in use. The sessions must
+ * have a journal. */
 void residency_evicts(struct residency *r);
 
-/* Reports whether the session is in memory, or unknown. False: it is being read, and residency_wait
- * reports the end. With `ended`, finalized sessions whose memory was freed are read back, too. */
+/* Returns true if the session is in memory, or unknown. Otherwise begins to read it and returns
+ * false; residency_wait then reports the end. With `ended`, finalized sessions whose memory was
+ * freed are read back, too. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended);
 
-/* Waits for a session that is being read. The caller has set fn and ctx. */
+/* Waits for a session that is being read. Only for use right after residency_ready has returned
+ * false. The caller has set fn and ctx. */
 void residency_wait(struct residency *r, struct str session_id, struct residency_waiter *w);
 
-/* The waiter waits no longer; fine when it does not wait. */
+/* Ends the wait without calling the waiter. Does nothing if it does not wait. */
 void residency_leave(struct residency_waiter *w);
 
-/* The journal has all records of the session that the fleet's store has; e: that cannot be. Not on
- * a task's stack. */
+/* Ends the wait for the fleet's store: the journal has all records of the session now; with e: it
+ * cannot get them. Must not be called on a task's stack. */
 void residency_fetched(struct residency *r, struct str session_id, const struct err *e);
 
-/* After sessions grew or came back: evicts others, soon. */
+/* Evicts sessions soon if memory is near the limit. For use after sessions have grown or were read
+ * back. */
 void residency_watch(struct residency *r);
 
-/* Refuses, with e, what would need more memory: a new session (`called` NULL), or a call of one
- * that exists when the others take an eighth more than the limit. What an idle session itself takes
- * does not count: between its calls it is evicted. Nor do the own_bytes that the call's request
- * holds so far. */
+/* Checks the memory for a new session (`called` NULL) or a call of a session. Returns -1 with
+ * ERR_MEMORY_FULL if memory is full and nothing can be evicted, or if requests alone exceed the
+ * limit by an eighth. A call is refused only if the others, too, exceed the limit by an eighth. The
+ * others are all sessions and requests, except own_bytes, which the call's request holds so far,
+ * and what evicting the called session would free. */
 int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
                    struct err *e);
 
-/* Checks the space of a request that is about to hold more_bytes in addition, which count. */
+/* Like residency_room, for a request that is about to hold more_bytes in addition. */
 int residency_room_more(struct residency *r, const struct session *called, uint64_t own_bytes,
                         uint64_t more_bytes, struct err *e);
 
-/* Frees all loads without calling their waiters. The tasks have ended. */
+/* Frees all loads without calling their waiters. All tasks must have ended, except those that wait
+ * for a hung thread. */
 void residency_done(struct residency *r);
 
 #endif
