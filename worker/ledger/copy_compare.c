@@ -1,4 +1,4 @@
-/* Comparing the lengths of all logs of a place with the store's (second_copy.h). */
+/* Compares the lengths of all logs of a place with the store's (second_copy.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "common/fleet/fleet_store.h"
 #include "worker/ledger/copy_internal.h"
 
-/* A question without an answer. */
+/* A request for lengths that has no answer yet. */
 struct copy_lengths {
     struct copy_place *place;
     unsigned round;
@@ -26,14 +26,14 @@ void copy_lose(struct copy_place *p, const char *why)
                   LOG_U("place", p->index), LOG_T("error", why ? why : ""));
     p->away = true;
     p->state = COPY_COMPARING;
-    p->asked = false; /* the next tick asks */
+    p->asked = false; /* the next tick compares again */
     p->round++;
 }
 
 /* --- lengths --- */
 
-/* Sends the last of the first n records again if no append has confirmed it: lengths are read
- * whatever the epoch is. */
+/* Continues a log of which the store has the first n records. Sends the last of them again if no
+ * append has confirmed it, because lengths are read whatever the epoch is. */
 static void confirm_log(struct copy_log *l, size_t n, bool verifies)
 {
     copy_send_again(l, n > 0 && (verifies || n > l->stored) ? n - 1 : n);
@@ -70,8 +70,9 @@ static bool must_read(const struct copy_log *l, uint64_t first, uint64_t next)
     return l->unread || (!l->ended && !l->rewrite && (next > l->numbers.n || first > 0));
 }
 
-/* The log has elements first .. next-1 in the store. A single one is an end only if this process
- * has sent it: after a restart the journal counts anew, and it may be any record. */
+/* Compares a log with the store's, which has the elements first .. next-1. A single element is the
+ * session's end only if this process has sent it. After a restart it may be any record, because the
+ * journal counts from 0 again. */
 static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool verifies)
 {
     size_t n = l->numbers.n, there = (size_t)MIN_OF(next, (uint64_t)n);
@@ -127,7 +128,7 @@ static void use_lengths(struct copy_place *p, const struct store_answer *a)
     open_place(p);
 }
 
-/* A lost answer is asked for anew; one of an older round does not count. */
+/* Uses the lengths, unless they are of an older round. After an error the next tick asks again. */
 static void on_lengths(void *ctx, const struct store_answer *a)
 {
     struct copy_lengths *q = ctx;

@@ -1,6 +1,6 @@
 /*
- * struct second_copy from the inside, for second_copy.c (logs and waits), copy_send.c (appends and
- * drops), copy_compare.c (lengths) and copy_read.c (logs that are read back).
+ * The state of struct second_copy, for its files: second_copy.c (logs and waits), copy_send.c
+ * (appends and drops), copy_compare.c (lengths) and copy_read.c (logs that are read back).
  */
 #ifndef RG_LEDGER_COPY_INTERNAL_H
 #define RG_LEDGER_COPY_INTERNAL_H
@@ -12,19 +12,19 @@
 #include "worker/ledger/second_copy.h"
 
 enum {
-    COPY_FRESH_MAX = 16 << 20,    /* bytes of one turn that are sent from memory */
+    COPY_FRESH_MAX = 16 << 20,    /* bytes of a loop iteration that are sent from memory */
     COPY_FRESH_KEPT = 256 << 10,  /* memory that an empty buffer keeps */
-    COPY_IN_FLIGHT_MAX = 8 << 20, /* bytes from the journal without an answer */
-    COPY_TICK_MS = 50,            /* interval of looks at the keeper's table */
+    COPY_IN_FLIGHT_MAX = 8 << 20, /* bytes in flight up to which the journal is read */
+    COPY_TICK_MS = 50,            /* interval of checks of the place table */
     COPY_FULL_MS = 1000,          /* pause after the store, or the disk, was full */
     COPY_READS_MAX = 4,           /* logs that are read at a time */
 };
 
 enum copy_state {
-    COPY_CLOSED,    /* not owned: nothing is answered */
-    COPY_COMPARING, /* lengths are asked for */
+    COPY_CLOSED,    /* not owned: no request is answered */
+    COPY_COMPARING, /* lengths are compared */
     COPY_OPEN,
-    COPY_FENCED, /* the keeper has to decide */
+    COPY_FENCED, /* the store has refused the epoch, and the keeper must decide */
 };
 
 struct copy_place {
@@ -32,39 +32,39 @@ struct copy_place {
     uint32_t index;
     struct journal *journal;
     enum copy_state state;
-    uint64_t epoch;                 /* the keeper gave it; 0: none */
-    unsigned round;                 /* answers of an older comparison are ignored */
-    bool asked;                     /* for lengths */
-    bool verifies;                  /* last common records are sent again */
-    bool served;                    /* a comparison under this epoch has ended */
-    bool reported;                  /* whole */
-    bool away;                      /* the store does not answer, which the log has */
-    uint64_t full_ms;               /* nothing is sent before */
-    uint64_t fenced_ms;             /* clock_boot_ms of the refusal */
-    uint64_t n_behind, told_behind; /* records */
-    size_t in_flight;               /* bytes */
-    struct list_head behind;        /* struct copy_log */
-    struct list_head unasked;       /* unread logs (copy_log.unasked), the next one first */
-    size_t n_unread, n_reading;     /* logs; the latter are no longer in the list */
-    uint64_t read_ms;               /* nothing is read before; 0: the journal takes records */
-    bool proved;                    /* in this round a record of a log that was read was sent */
-    bool told_read_back;            /* the keeper knows that no log is unread */
+    uint64_t epoch;     /* the keeper's; 0: the place is not owned */
+    unsigned round;     /* number of the comparison; answers of older ones are ignored */
+    bool asked;         /* the lengths were requested */
+    bool verifies;      /* the last common record of each log is sent again */
+    bool served;        /* a comparison under this epoch has ended */
+    bool reported;      /* the place table shows the place as whole */
+    bool away;          /* the store does not answer, which was logged */
+    uint64_t full_ms;   /* time before which nothing is sent */
+    uint64_t fenced_ms; /* clock_boot_ms of the refusal */
+    uint64_t n_behind, told_behind; /* records that the store lacks; number in the place table */
+    size_t in_flight;               /* bytes of appends without an answer */
+    struct list_head behind;        /* copy_log.behind: logs that have more to send */
+    struct list_head unasked;       /* copy_log.unasked: logs to read, the next one first */
+    size_t n_unread, n_reading;     /* unread logs; those being read, which left the list */
+    uint64_t read_ms;               /* time before which no log is read; 0: no pause */
+    bool proved;                    /* a record of a log that was read was sent in this round */
+    bool told_read_back;            /* the place table shows that no log is unread */
 };
 
 struct copy_wait {
-    struct list_item item, all; /* in its log or among those due; among all waits */
-    struct copy_log *log;       /* NULL: due */
-    size_t n;                   /* records that the log must have */
+    struct list_item item, all; /* in copy_log.waits or second_copy.due; in second_copy.waits */
+    struct copy_log *log;       /* NULL: the wait is over */
+    size_t n;                   /* number of records that the store must have */
     struct ledger_done done;
-    struct journal *journal; /* whose durability is waited for afterwards */
+    struct journal *journal; /* journal that is waited for afterwards */
     uint64_t since_ms;
-    struct err why;
+    struct err why; /* error that ends it; kind ERR_NONE: none */
 };
 
-/* A record of this turn. */
+/* A record of this loop iteration, whose bytes are in memory. */
 struct copy_fresh {
-    struct copy_log *log; /* NULL: dropped */
-    size_t n, at, size;
+    struct copy_log *log; /* NULL: the log was deleted */
+    size_t n, at, size;   /* number in the log; bytes in fresh_bytes */
 };
 
 struct second_copy {
@@ -73,8 +73,8 @@ struct second_copy {
     VEC(struct copy_place *) places;
     uint64_t calls; /* number of the next append */
     struct list_head waits, due;
-    bool hopeless; /* a wait has begun that cannot end well */
-    bool ending;   /* answers of the store do not matter */
+    bool hopeless; /* a wait has begun that must fail */
+    bool ending;   /* answers of the store are ignored */
     VEC(struct copy_fresh) fresh;
     struct buf fresh_bytes;
     struct loop_task work;
@@ -89,11 +89,11 @@ void copy_send_later(struct copy_log *l);
 void copy_send_again(struct copy_log *l, size_t n);
 void copy_end_drop(struct copy_log *l);
 
-/* Sends the end of a session, which is all that the journal has, as record n: the store's log has n
- * records or none. */
+/* Sends the end of a session, the only record in the journal, as record n of the store's log, which
+ * has n records or none. */
 void copy_move_end(struct copy_log *l, size_t n);
 
-/* Marks the session as lost: nothing of it is sent any more. */
+/* Marks the session as lost: none of its records is sent any longer. */
 void copy_mark_lost(struct copy_log *l);
 void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why);
 void copy_run_due(struct second_copy *c);
@@ -101,16 +101,22 @@ void copy_check_waits(struct copy_log *l);
 void copy_fail_waits(struct copy_log *l, const struct err *why);
 void copy_on_work(struct loop_task *t);
 
-/* copy_send.c: sends what the logs of an open place lack. Reads records of a log from the journal
- * into `ret`, one after the other, with their ends. */
+/* copy_send.c: sends records that the logs of an open place lack. */
 void copy_send(struct copy_place *p);
+
+/* Reads n records of a log, from number `from` on, from the journal. Appends them to `ret`, with
+ * their ends in `ends`. Returns -1 with e. */
 int copy_read_journal(const struct copy_log *l, size_t from, size_t n, struct buf *ret,
                       size_t *ends, struct err *e);
 
-/* copy_compare.c: asks for the lengths of all logs; the connection was lost; marks a log as one
- * that must be read before its session is served, or does no longer. */
+/* copy_compare.c: requests the lengths of all logs. */
 void copy_compare(struct copy_place *p);
+
+/* Handles the loss of the connection: the lengths must be compared again. */
 void copy_lose(struct copy_place *p, const char *why);
+
+/* Marks a log as unread: it must be read before its session is served. end_reading: it was read, or
+ * cannot be. */
 void copy_begin_reading(struct copy_log *l);
 void copy_end_reading(struct copy_log *l);
 

@@ -31,7 +31,8 @@ struct str copy_log_id(const struct copy_log *l)
     return str_of(l->id, l->id_len);
 }
 
-/* Takes the fragments of the call out. With `named` they come before its commit. */
+/* Removes the fragments of the call from those that wait. With `named` it adds them to the log,
+ * before the commit. */
 static void end_fragments(struct copy_log *l, uint64_t call, bool named)
 {
     size_t kept = 0;

@@ -1,5 +1,5 @@
-/* Reading back what only the store has (second_copy.h): a log at a time from its first missing
- * record, a few logs side by side. Sessions that are asked for come first (second_copy_fetch). */
+/* Reads records that only the store has (second_copy.h): each log from its first missing record on,
+ * a few logs at a time. Sessions that requests wait for are read first (second_copy_fetch). */
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -7,12 +7,12 @@
 #include "common/fleet/fleet_store.h"
 #include "worker/ledger/copy_internal.h"
 
-/* A question without an answer. The log outlives it: an unread one is never deleted. */
+/* The reading of one log. The log outlives it, because an unread log is never deleted. */
 struct copy_reader {
     struct copy_log *log;
     unsigned round;
-    size_t from;   /* number of the first record */
-    size_t n_new;  /* records that were added before */
+    size_t from;   /* number of the first record that was requested */
+    size_t n_new;  /* number of records that were added so far */
     bool had_some; /* the journal had records before */
 };
 
@@ -24,7 +24,7 @@ static void lose_log(struct copy_log *l, const char *why)
               LOG_T("error", why));
 }
 
-/* Whether the journal's record n has these bytes. */
+/* Reports whether the journal's record n has these bytes. */
 static bool is_same(const struct copy_log *l, size_t n, struct str bytes)
 {
     struct buf own = {0};
@@ -36,8 +36,8 @@ static bool is_same(const struct copy_log *l, size_t n, struct str bytes)
     return same;
 }
 
-/* The journal is damaged, or another owner has continued. Returns whether the log is read from its
- * start. */
+/* Drops the session's records here: the journal is damaged, or another owner has continued. Returns
+ * whether the log is read from its start; false: the session is in use. */
 static bool begin_anew(const struct copy_reader *q)
 {
     struct copy_log *l = q->log;
@@ -54,13 +54,13 @@ static bool begin_anew(const struct copy_reader *q)
     return true;
 }
 
-/* The journal does not take the record, which is no fault of the session. */
+/* Reports whether the journal cannot store anything now, so that the record is not at fault. */
 static bool is_storage(const struct err *e)
 {
     return e->kind == ERR_STORAGE_FULL || e->kind == ERR_STORAGE_FAILED;
 }
 
-/* The log is read on after a pause. Requests that wait for it get the error. */
+/* Reads the log again after a pause. Requests that wait for it get the error. */
 static void pause_log(struct copy_log *l, const struct err *e)
 {
     struct copy_place *p = l->place;
@@ -75,8 +75,9 @@ static void pause_log(struct copy_log *l, const struct err *e)
     o->on_read_back(o->ctx, p->index, copy_log_id(l), e);
 }
 
-/* The store has dropped earlier records: the session has ended, and the log has its end alone, or
- * twice if a process died before it trimmed the log. */
+/* Skips records that the store has dropped because the session has ended. Returns false if it has
+ * dropped none. The log then has only the end, or the end twice if a process died before it trimmed
+ * the log. */
 static bool skip_dropped(struct copy_log *l, const struct store_answer *a)
 {
     if (a->first <= l->numbers.n)
@@ -88,6 +89,7 @@ static bool skip_dropped(struct copy_log *l, const struct store_answer *a)
     return true;
 }
 
+/* Reports whether the answer has only one record, maybe repeated, at the end of the log. */
 static bool has_one_end(const struct store_answer *a)
 {
     for (size_t i = 1; i < a->n_texts; i++)
@@ -96,7 +98,7 @@ static bool has_one_end(const struct store_answer *a)
     return a->first + a->n_texts == a->next;
 }
 
-/* Adds the records of one answer. Returns NULL, or why they do not fit. */
+/* Adds the records of one answer. Returns NULL, or why they cannot be added. */
 static const char *add_records(struct copy_reader *q, const struct store_answer *a, struct err *e)
 {
     struct copy_log *l = q->log;
@@ -111,7 +113,7 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
         if (i == 0 && !begin_anew(q))
             return "the last common record differs";
         if (i == 0 && q->from > 0)
-            return NULL; /* on_read goes on at 0 */
+            return NULL; /* on_read continues at 0 */
     } else if (a->n_texts > 0 && l->fragments.n == 0) {
         ends = skip_dropped(l, a);
         if (ends && !has_one_end(a))
@@ -120,7 +122,7 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
     }
     for (; i < a->n_texts; i++, q->n_new++)
         if (o->add_back(o->ctx, l->place->index, copy_log_id(l), a->texts[i], ends, e)) {
-            if (ends && is_storage(e)) { /* as before skip_dropped */
+            if (ends && is_storage(e)) { /* undo skip_dropped */
                 l->numbers.n = l->sent = l->stored = had;
                 l->first = 0;
                 l->trimmed = false;
@@ -141,7 +143,7 @@ static void read_from(struct copy_reader *q, size_t from)
                (struct store_call){on_read, q});
 }
 
-/* All records are here, or the session is lost. */
+/* Ends the reading: all records are here now. `next` is the length of the store's log. */
 static void finish_log(struct copy_reader *q, uint64_t next)
 {
     struct copy_log *l = q->log;

@@ -1,5 +1,5 @@
-/* Appends and drops, and what their answers mean (second_copy.h). A batch is one append of records
- * of several logs of a place. */
+/* Sends appends and drops, and handles their answers (second_copy.h). A batch is one append of
+ * records of several logs of a place. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +12,14 @@
 #include "common/journal/journal.h"
 #include "worker/ledger/copy_internal.h"
 
-enum { READ_RECORDS = 16 }; /* read from the journal at a time */
+enum { READ_RECORDS = 16 }; /* records that are read from the journal at a time */
 
 struct sent_record {
     struct copy_log *log;
     size_t n;
 };
 
-/* An append without an answer. */
+/* An append that has no answer yet. */
 struct sent_batch {
     struct copy_place *place;
     uint64_t epoch, call;
@@ -43,7 +43,7 @@ static void lose_conflicting(struct copy_log *l, size_t n)
               LOG_U("record", n));
 }
 
-/* A refusal, unless the log was sent again since. */
+/* Handles the refusal of a record. Ignores it if the log was sent again after this append. */
 static void use_refusal(const struct sent_batch *b, const struct store_refusal *r)
 {
     struct copy_log *l = b->records[r->i].log;
@@ -74,7 +74,8 @@ static void use_records(const struct sent_batch *b, const struct store_answer *a
     }
 }
 
-/* What was refused as a whole is sent again after a pause. */
+/* Handles an append that was refused because the store is full: its waits fail, and its records are
+ * sent again after a pause. */
 static void wait_for_memory(const struct sent_batch *b)
 {
     struct err e = {0};
@@ -153,7 +154,7 @@ static void end_batch(struct copy_place *p, struct copy_batch *v)
     v->bytes = 0;
 }
 
-/* The next record of the log. */
+/* Adds the next record of the log to the batch. Sends the batch first if it is full. */
 static void add_to_batch(struct copy_place *p, struct copy_batch *v, struct copy_log *l,
                          struct str bytes)
 {
@@ -205,7 +206,7 @@ int copy_read_journal(const struct copy_log *l, size_t from, size_t n, struct bu
     return rc;
 }
 
-/* The journal cannot be read: the session cannot have a second copy. */
+/* Marks the session as lost: the journal cannot be read, so there can be no second copy. */
 static void lose_unread(struct copy_log *l, const struct err *e)
 {
     copy_mark_lost(l);
@@ -236,12 +237,13 @@ static void send_from_journal(struct copy_place *p, struct copy_log *l)
 
 /* --- drops --- */
 
+/* A deletion that has no answer yet. */
 struct sent_drop {
     struct second_copy *copy;
     struct copy_place *place;
     uint64_t epoch;
-    bool all;
-    bool rewrites; /* records follow */
+    bool all;      /* the session is not needed any longer */
+    bool rewrites; /* the log is sent again afterwards */
     size_t id_len;
     char id[];
 };
@@ -279,7 +281,7 @@ static void send_drop(struct copy_place *p, struct copy_log *l, bool keep, size_
                &(struct store_cut){copy_log_id(l), keep, from}, (struct store_call){on_dropped, d});
 }
 
-/* Deletes the store's log before other records are sent. */
+/* Deletes the store's log, so that records from number `first` on can be sent again. */
 static void send_rewrite(struct copy_place *p, struct copy_log *l, size_t first)
 {
     send_drop(p, l, false, 0);
@@ -287,7 +289,7 @@ static void send_rewrite(struct copy_place *p, struct copy_log *l, size_t first)
     l->rewrite = l->cut = false;
 }
 
-/* Deletes fragments whose commit is lost. */
+/* Deletes fragments whose commit is lost from the store's log. */
 static void send_cut(struct copy_place *p, struct copy_log *l)
 {
     send_drop(p, l, false, l->cut_at);
@@ -296,8 +298,8 @@ static void send_cut(struct copy_place *p, struct copy_log *l)
         list_remove(&l->behind);
 }
 
-/* The journal may have the last record alone. If the store lacks earlier ones, the last one follows
- * those that it has. */
+/* Sends the end of a session, of which the journal may have only the last record. If the store
+ * lacks earlier records, the last one follows those that it has. */
 static void send_ended(struct copy_place *p, struct copy_log *l)
 {
     if (l->rewrite) {
@@ -344,7 +346,7 @@ static void send_piece(struct copy_place *p, struct copy_log *l)
 
 /* --- sending --- */
 
-/* Records of this turn that follow what was sent. */
+/* Sends records of this loop iteration from memory, if all records before them were sent. */
 static void send_fresh(struct copy_place *p)
 {
     struct second_copy *c = p->copy;

@@ -1,15 +1,16 @@
-/* Which committed answers have not arrived (delivery.h). A delivery hangs in two chains, one of
- * all calls with its body and one of those that came with the same key, or none; in the list of
- * its session, for the bound; and in the map by brief, a hash by which journal notes name it.
+/* Remembers committed answers that have not arrived (delivery.h). A delivery is in two chains: one
+ * of all calls with its body, and one of those with the same key (or without one). It is also in
+ * the list of its session, for the bound, and in the map by brief, a hash by which journal notes
+ * name it.
  *
  *   by_request["w0-..|hash"]       -> call 3 -> call 7 -> call 8    (CHAIN_BODY)
  *   by_request["w0-..|hash|"]      -> call 3 -----------> call 8    (CHAIN_KEY: without a key)
  *   by_request["w0-..|hash|key a"] -----------> call 7              (CHAIN_KEY)
  *
- * So what a request may mean is found at once, however many calls with its body have other keys.
- * A commit opens a delivery, the router's confirmation closes it. What was closed is gathered in
- * `notes` and goes to the journal once in a while; after a crash, replayed commits open
- * deliveries again and replayed notes close those that had arrived. */
+ * So the calls that a request may mean are found at once, even if many calls with its body have
+ * other keys. A commit opens a delivery, the router's confirmation closes it. Closed ones are
+ * collected in `notes`, which are written to the journal from time to time. After a crash, replayed
+ * commits open deliveries again, and replayed notes close those that had arrived. */
 
 #include "worker/ledger/delivery.h"
 
@@ -22,15 +23,15 @@
 
 enum { ID_MAX = 128, NAME_MAX_BYTES = 40 + ID_MAX };
 
-/* One that arrived. */
+/* An entry of deliveries.notes: a call whose answer has arrived. */
 struct noted {
-    uint32_t index; /* the worker index in the session's id: whose journal */
-    uint64_t brief; /* brief of the call, as notes hold it */
+    uint32_t index; /* worker index in the session's id, which names the journal */
+    uint64_t brief; /* brief of the call */
 };
 
 enum chain_kind { CHAIN_BODY, CHAIN_KEY, CHAIN_KINDS };
 
-/* Never empty. */
+/* The undelivered calls of a request; never empty. */
 struct delivery_chain {
     struct list_head calls; /* delivery.in_chain[kind], oldest first */
     enum chain_kind kind;
@@ -38,7 +39,7 @@ struct delivery_chain {
     char name[];
 };
 
-/* What a session has; never nothing. */
+/* The undelivered calls of a session; never empty. */
 struct delivery_owner {
     struct list_item in_class; /* in deliveries->classes */
     struct list_head calls;    /* delivery.owned, oldest first */
@@ -61,7 +62,7 @@ static struct str id_of(struct str session_id)
     return str_sub(session_id, 0, ID_MAX);
 }
 
-/* Computes the brief that notes hold. It is stored, so it must never change. */
+/* Computes the brief of a call. Journals contain briefs, so the function must never change. */
 static uint64_t brief_of(struct str session_id, const uint64_t hash[2], uint64_t call)
 {
     struct str id = id_of(session_id);
@@ -87,7 +88,8 @@ static struct str name_of(char out[NAME_MAX_BYTES], enum chain_kind kind, struct
     struct str id = id_of(session_id);
     uint64_t said[5] = {kind, hash[0], hash[1], 0, 0};
 
-    if (kind == CHAIN_KEY && key.p) /* without one zeros, which no key's hash is but by chance */
+    if (kind == CHAIN_KEY &&
+        key.p) /* without a key zeros, which no key has as its hash except by chance */
         str_hash128(key, said + 3);
     memcpy(out, said, sizeof(said));
     memcpy(out + sizeof(said), id.p, id.len);
@@ -141,7 +143,7 @@ static void leave_chain(struct deliveries *d, struct delivery *v, enum chain_kin
 
 /* --- sessions --- */
 
-/* n is 1 or more. */
+/* Returns the class of a session with n undelivered calls; n is 1 or more. */
 static unsigned class_of(size_t n)
 {
     unsigned class = 63 - (unsigned)__builtin_clzll(n);
@@ -193,7 +195,7 @@ static void remove_from_owner(struct deliveries *d, struct delivery *v)
 
 /* --- all of them --- */
 
-/* Takes it out of everything and frees it. */
+/* Removes the delivery from chains, list and map, and frees it. */
 static void forget_delivery(struct deliveries *d, struct delivery *v)
 {
     for (int kind = 0; kind < CHAIN_KINDS; kind++)
@@ -204,7 +206,7 @@ static void forget_delivery(struct deliveries *d, struct delivery *v)
     free(v);
 }
 
-/* Chooses a delivery to forget, of the sessions that have most; NULL: there is none. */
+/* Returns the oldest delivery of a session of the highest class; NULL: there is none. */
 static struct delivery *to_forget(const struct deliveries *d)
 {
     for (size_t i = DELIVERY_CLASSES; i-- > 0;) {
@@ -217,7 +219,7 @@ static struct delivery *to_forget(const struct deliveries *d)
     return NULL;
 }
 
-/* Makes room where DELIVERY_MAX are there. */
+/* Forgets a delivery first if there are DELIVERY_MAX. */
 void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                      struct str key, uint64_t call)
 {
@@ -242,7 +244,7 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
     d->n++;
 }
 
-/* One that is not known any more is no error. */
+/* Does nothing if the delivery is not known any longer. */
 void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                       uint64_t call)
 {
@@ -269,7 +271,7 @@ bool deliveries_take_note(struct deliveries *d, struct delivery_note *ret)
     return true;
 }
 
-/* Takes the notes; they are not returned again. */
+/* Removes the notes that it writes. */
 void deliveries_write_note(struct deliveries *d, uint32_t index, struct buf *note)
 {
     size_t kept = 0;
@@ -288,7 +290,7 @@ void deliveries_write_note(struct deliveries *d, uint32_t index, struct buf *not
     d->notes.len = kept;
 }
 
-/* Notes of calls that are not here are passed over. */
+/* Ignores notes of unknown calls. */
 void deliveries_replay(struct deliveries *d, struct str note)
 {
     for (size_t at = 0; at + sizeof(uint64_t) <= note.len; at += sizeof(uint64_t)) {
@@ -310,7 +312,8 @@ const struct delivery *deliveries_missing(const struct deliveries *d, struct str
 
     alike = map_get(&d->by_request, name_of(name, kind, session_id, hash, key));
     next = at ? next_of(at, kind) : first_of(alike);
-    if (next || !key.p || (at && at->chain[kind] != alike)) /* != : one without a key already */
+    if (next || !key.p ||
+        (at && at->chain[kind] != alike)) /* != : `at` is already one without a key */
         return next;
     plain = map_get(&d->by_request, name_of(name, CHAIN_KEY, session_id, hash, (struct str){0}));
     return first_of(plain);

@@ -1,9 +1,9 @@
 /*
- * struct deliveries: which committed calls were not delivered whole, by session and body hash, so
- * that a repeated request gets the recorded answer instead of a second sample. Each call is kept
- * for itself: of two deliberate samples of one prompt, one may arrive and the other not. Bounded:
- * beyond DELIVERY_MAX one is forgotten, the oldest of a session that has as many as any other, or
- * more than half as many. Nothing here takes longer because there are many.
+ * struct deliveries: the committed calls whose answers have not arrived whole, by session and body
+ * hash, so that a repeated request gets the recorded answer instead of a second sample. Each call
+ * is kept separately: of two deliberate samples of one prompt, one may arrive and the other not. At
+ * most DELIVERY_MAX are kept. Beyond that one is forgotten: the oldest of a session that has more
+ * than half as many as any other. No function takes longer because there are many.
  */
 #ifndef RG_LEDGER_DELIVERY_H
 #define RG_LEDGER_DELIVERY_H
@@ -21,30 +21,30 @@ struct delivery;
 
 /* An answer that has arrived. */
 struct delivery_note {
-    char *session; /* own */
+    char *session; /* owned */
     uint64_t brief;
 };
 
 struct deliveries {
     struct map by_request; /* session, hash, and maybe key -> struct delivery_chain */
-    struct map by_brief;   /* hash of session, body and call -> the one undelivered call */
+    struct map by_brief;   /* brief -> struct delivery */
     struct map by_session; /* id -> struct delivery_owner */
 
-    /* The sessions that have 2^i undelivered calls or more, up to twice as many; those that came
-     * to have so many first are first. */
+    /* Sessions with 2^i to 2^(i+1)-1 undelivered calls, in the order in which they reached that
+     * number. */
     struct list_head classes[DELIVERY_CLASSES];
     size_t n;
-    struct buf notes; /* arrived answers that are not noted in a journal yet: struct noted */
+    struct buf notes; /* struct noted: arrived answers that no journal has yet */
     bool as_records;  /* in a fleet: notes are records of their sessions */
 
     struct {
         struct delivery_note *at;
         size_t n, cap;
-    } arrived; /* as_records: not recorded yet */
+    } arrived; /* as_records: arrived answers that are not recorded yet */
 };
 
-/* The answer of this call is committed and not (yet) delivered. key: its Idempotency-Key, or
- * absent. */
+/* Remembers that the answer of this call is committed and not delivered yet. key: its
+ * Idempotency-Key, or absent. */
 void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                      struct str key, uint64_t call);
 
@@ -52,25 +52,26 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
 void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                       uint64_t call);
 
-/* The undelivered call behind `at` (NULL: the first) that a request with this body and key may
- * mean; NULL: no more. With a key those with the same one, then those without any; with none all.
- * Of each kind the oldest comes first. */
+/* Returns the undelivered call after `at` (NULL: the first) that a request with this body and key
+ * may mean; NULL: there are no more. With a key these are the calls with the same key, then those
+ * without a key; without a key all calls. Each group begins with its oldest call. */
 const struct delivery *deliveries_missing(const struct deliveries *d, struct str session_id,
                                           const uint64_t hash[2], struct str key,
                                           const struct delivery *at);
 
-/* The number of the call in its session. */
+/* Returns the number of the call in its session. */
 uint64_t delivery_call(const struct delivery *v);
 
-/* Takes what was delivered to sessions of a worker index (any: UINT32_MAX) since the last call, as
- * the payload of a journal note; empty if nothing was. After a crash these notes say which replayed
- * commits had reached their clients. */
+/* Appends the payload of a journal note: the answers that have arrived since the last call, of
+ * sessions of this worker index (UINT32_MAX: of any). Appends nothing if there are none. After a
+ * crash these notes show which replayed commits had reached their clients. */
 void deliveries_write_note(struct deliveries *d, uint32_t index, struct buf *note);
 
-/* as_records: takes the next note, whose id the caller frees. False: no more. */
+/* as_records: returns the next arrived answer, whose session id the caller frees. Returns false if
+ * there are no more. */
 bool deliveries_take_note(struct deliveries *d, struct delivery_note *ret);
 
-/* A replayed note. Notes come behind the commits they speak of. */
+/* Applies a replayed note. A note follows the commits that it names. */
 void deliveries_replay(struct deliveries *d, struct str note);
 
 void deliveries_done(struct deliveries *d);

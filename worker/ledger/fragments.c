@@ -82,7 +82,7 @@ void fragments_add(struct fragments *f, struct journal *j, struct str session_id
 
     if (session_record_fragment(record, &call, &first)) {
         c = call_get(f, session_id, call);
-        if (first) /* the same number again is that of a call after a crash */
+        if (first) /* after a crash a new call may have the same number */
             drop_numbers(c, j);
         *vec_push(&c->numbers) = number;
     } else if (f->calls.n > 0 && session_record_commits(record, &id, &commit)) {

@@ -35,7 +35,7 @@ void ledger_forget(struct ledger *l, void *ctx)
         second_copy_forget(l->copy, ctx);
 }
 
-/* Notes lie in the journal of the commits that they speak of: there they come behind them. */
+/* Writes the notes of a place into its journal, where they follow the commits that they name. */
 static void write_note_to(struct ledger *l, struct journal *j, uint32_t index)
 {
     struct buf note = {0};
@@ -65,21 +65,21 @@ void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_
     deliveries_open(l->deliveries, session_id, hash, key, call);
 }
 
-/* Reports the record to all that follow the journal. */
+/* Passes the record to the fragments and the second copy, which count the journal's records. */
 static void note_record(struct ledger *l, const struct place_journal *place, struct str session_id,
                         struct str record)
 {
     size_t records = journal_records(place->journal, session_id);
 
-    if (records == 0) /* a session that is over */
+    if (records == 0) /* the session has ended */
         return;
     fragments_add(l->fragments, place->journal, session_id, record, (uint32_t)(records - 1));
     if (l->copy)
         second_copy_add(l->copy, place->index, session_id, record, (uint32_t)(records - 1));
 }
 
-/* In a fleet the next owner of the place must know it, too. Nobody waits for the record. What
- * cannot be recorded now is forgotten: a repeated request gets the answer that there is. */
+/* Records that an answer has arrived, for the next owner of the place in a fleet. No request waits
+ * for the record. If it cannot be written, the next owner may send the recorded answer again. */
 static void record_delivery(struct ledger *l, struct str session_id, uint64_t brief)
 {
     const struct place_journal *place = places_find(l->residency->places, session_id);
@@ -100,7 +100,7 @@ static void record_delivery(struct ledger *l, struct str session_id, uint64_t br
     buf_done(&record);
 }
 
-/* One note in each place's journal, and the rest in the worker's own. */
+/* Writes a note into each place's journal, and notes of other indexes into the worker's own. */
 void ledger_write_deliveries(struct ledger *l)
 {
     const struct places *p = l->residency->places;
@@ -191,7 +191,7 @@ void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id
     second_copy_add(l->copy, index, session_id, record, number);
 }
 
-/* During a replay records cannot be dropped, but released. */
+/* Releases the records, because they cannot be dropped during a replay. */
 void ledger_skip_replayed(struct ledger *l, struct journal *j, struct str session_id)
 {
     size_t n = journal_records(j, session_id);
@@ -209,14 +209,14 @@ int ledger_begin_anew(struct ledger *l, struct str session_id)
     return 0;
 }
 
-/* Nothing is known of a session but that it has ended. */
+/* Checks that nothing is left of a session after its end was applied. */
 static int check_end(const struct session *s, struct err *e)
 {
     return s ? err_set(e, ERR_IO, "records are missing before the last one") : 0;
 }
 
-/* A session whose end was read may have left memory: then what follows is for its export alone,
- * which is read from the journal. */
+/* Applies a record that the store had. Skips it if the session has ended and left memory: then it
+ * is only needed for the export, which reads the journal. */
 static int apply_back(struct session_store *store, struct str session_id, struct str record,
                       struct err *e)
 {
@@ -288,8 +288,8 @@ void ledger_wait_durable(const struct ledger *l, struct str session_id, struct l
         done.fn(done.ctx);
 }
 
-/* A record that the journal has and that does not apply is a bug: memory would differ from what
- * a replay makes. */
+/* Ends the process if a record that the journal has does not apply: memory would differ from a
+ * replay. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e)
 {

@@ -1,5 +1,5 @@
-/* Sessions that another model made, at a worker's start: refused, kept for export, or adopted;
- * other changes of the model are said. */
+/* Handles sessions that a different model made, at a worker's start: refuses them, keeps them for
+ * export, or adopts them. Logs other changes of the model. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -14,7 +14,7 @@ static const char *same_or_other(uint64_t theirs, uint64_t ours)
     return theirs == ours ? "same" : "other";
 }
 
-/* Short: it is a process's last words, too. */
+/* Makes the error. It is short, because it is also the process's last report. */
 static int refuse_foreign(const struct model *m, const struct session_origins *o, struct err *e)
 {
     const struct model_fingerprint *ours = &model_info(m)->fingerprint;

@@ -5,7 +5,7 @@
  *     '--------- FENCED <----'                   the keeper decides
  *                FENCED -> COMPARING             the keeper has renewed the refused epoch
  *
- * Records of this turn of the loop go from memory, all others from the journal. */
+ * Records of the present loop iteration are sent from memory, all others from the journal. */
 #include "worker/ledger/second_copy.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static struct copy_place *get_place(struct second_copy *c, uint32_t index)
     return p;
 }
 
-/* The store has the first n records. */
+/* Sets the number of records that the store has. */
 void copy_set_stored(struct copy_log *l, size_t n)
 {
     l->place->n_behind = l->place->n_behind + l->stored - n;
@@ -85,7 +85,7 @@ void copy_move_end(struct copy_log *l, size_t n)
     while (l->numbers.n <= at)
         *vec_push(&l->numbers) = 0;
     l->numbers.n = at + 1;
-    vec_last(&l->numbers) = 0; /* the journal counts anew */
+    vec_last(&l->numbers) = 0; /* the journal counts from 0 again */
     l->place->n_behind = l->place->n_behind + l->numbers.n - had;
     LIST_EACH(&l->waits, w, struct copy_wait, item)
         w->n = MIN_OF(w->n, l->numbers.n);
@@ -155,7 +155,7 @@ void second_copy_end_session(struct second_copy *c, struct str session)
     if (!l || l->numbers.n == 0)
         return;
     l->ended = true;
-    vec_last(&l->numbers) = 0; /* the journal counts anew */
+    vec_last(&l->numbers) = 0; /* the journal counts from 0 again */
     copy_send_later(l);
 }
 
@@ -165,7 +165,7 @@ bool second_copy_drop_session(struct second_copy *c, struct str session)
 
     if (!l)
         return true;
-    if (l->unread || l->lost) /* a lost one stays lost, and what is left of it stays */
+    if (l->unread || l->lost) /* a lost session stays lost, and its log stays */
         return false;
     if (!l->dropping) {
         l->dropping = true;
@@ -356,7 +356,8 @@ void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err 
     w->log = NULL;
 }
 
-/* Functions may take back other waits, make new ones, and add records. */
+/* Ends the waits in `due`: calls their functions, which may cancel other waits, make new ones, and
+ * add records. */
 void copy_run_due(struct second_copy *c)
 {
     struct copy_wait *w;
@@ -375,7 +376,7 @@ void copy_run_due(struct second_copy *c)
     }
 }
 
-/* Ends the waits of a log that are over. */
+/* Ends the waits of a log whose records are stored, or all of them if the log cannot be stored. */
 void copy_check_waits(struct copy_log *l)
 {
     struct second_copy *c = l->place->copy;
@@ -441,7 +442,7 @@ void second_copy_forget(struct second_copy *c, void *ctx)
 
 /* --- places --- */
 
-/* Requests for sessions that were to be read get an error. */
+/* Fails the requests that wait for unread sessions of the place. */
 static void give_up_unread(const struct copy_place *p)
 {
     struct map_slot *slot;
@@ -454,7 +455,7 @@ static void give_up_unread(const struct copy_place *p)
     }
 }
 
-/* Follows the keeper. */
+/* Follows the epoch that the keeper has set. */
 static void follow_epoch(struct copy_place *p)
 {
     uint64_t epoch = place_table_own_epoch(p->copy->o.table, p->index);
@@ -471,7 +472,7 @@ static void follow_epoch(struct copy_place *p)
         give_up_unread(p);
 }
 
-/* When the last renewal that succeeded was sent. */
+/* Returns when the last successful renewal was sent. */
 static uint64_t renewed_ms(const struct copy_place *p)
 {
     struct fleet_own_place own;
@@ -482,7 +483,7 @@ static uint64_t renewed_ms(const struct copy_place *p)
     return 0;
 }
 
-/* Leaves a server that refuses an epoch which the keeper has renewed since. */
+/* Connects again if the server refuses an epoch that the keeper has renewed since. */
 static void check_fence(struct copy_place *p)
 {
     struct second_copy *c = p->copy;
@@ -499,7 +500,7 @@ static void check_fence(struct copy_place *p)
     c->o.reconnect(c->o.ctx, "the server refuses an epoch that was renewed");
 }
 
-/* Reports what the place has reached. */
+/* Reports the place's progress in the place table. */
 static void report_place(struct copy_place *p)
 {
     struct place_table *t = p->copy->o.table;
@@ -583,7 +584,7 @@ struct second_copy *second_copy_new(const struct second_copy_options *o)
     return c;
 }
 
-/* Reports the places of which the store has all: they may be given to another node. */
+/* Reports the places whose records are all in the store, so that another node may own them. */
 static void report_left(const struct second_copy *c)
 {
     for (size_t i = 0; i < c->places.n; i++) {
