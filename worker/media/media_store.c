@@ -26,6 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/sha256.h"
@@ -421,11 +422,13 @@ static int read_pin(const struct media_pin *pin, const struct media_place *p, st
 {
     struct err why = {0};
     size_t start = out->len;
+    bool is_read = file_read(p->own, PIN_READ_MAX, out, &why) == 0;
 
-    if (file_read(p->own, PIN_READ_MAX, out, &why) == 0 &&
-        pin->is_whole(str_sub(buf_str(out), start, out->len)))
+    if (is_read && pin->is_whole(str_sub(buf_str(out), start, out->len)))
         return 1;
     out->len = start;
+    if (is_read && cancel_wanted())
+        return cancel_fail(e); /* is_whole may have stopped early: the note may be complete */
     if (why.kind == ERR_IO && why.sys != ENOENT)
         return err_set(e, ERR_STORAGE_FAILED,
                        "what the session has had from an image's URL cannot be read back");

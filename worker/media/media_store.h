@@ -85,7 +85,8 @@ int media_store_bring_pin(const struct media_store *m, const struct media_pin *p
                           struct buf *out, struct err *e);
 
 /* Appends the note and returns 1, or returns 0 if there is no complete note. Returns -1 with
- * ERR_STORAGE_FAILED if it cannot be read. */
+ * ERR_STORAGE_FAILED if it cannot be read, or ERR_CANCELLED if cancelled work could not check it.
+ */
 int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
                        struct err *e);
 

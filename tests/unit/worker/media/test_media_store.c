@@ -9,6 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/arena.h"
+#include "common/base/cancel.h"
+#include "common/codec/json.h"
 #include "common/codec/sha256.h"
 #include "worker/media/media_store.h"
 
@@ -126,6 +129,42 @@ TEST(media_store, a_note_that_was_cut_off_is_none_and_is_replaced)
         buf_done(&got);
         end(&f);
     }
+}
+
+static bool is_json_object(struct str text)
+{
+    const struct json *v = NULL;
+    struct arena a = {0};
+    bool is = json_parse(&a, text, &v, NULL) == 0 && json_is(v, JSON_OBJECT);
+
+    arena_done(&a);
+    return is;
+}
+
+TEST(media_store, cancelled_work_does_not_replace_a_note)
+{
+    static const atomic_bool cancelled = true;
+    struct media_pin pin = PIN;
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+
+    pin.is_whole = is_json_object;
+    begin(&f, 0);
+    put(&f, A, "one", media);
+    cr_assert_eq(media_store_pin(f.store, &pin, STR("{\"n\":1}"), &got, &e), 0, "%s", e.text);
+    cancel_flag = &cancelled;
+    cr_expect_eq(media_store_pinned(f.store, &pin, &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_CANCELLED);
+    cr_expect_eq(media_store_pin(f.store, &pin, STR("{\"n\":2}"), &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_CANCELLED);
+    cancel_flag = NULL;
+    cr_expect_eq(got.len, 0);
+    cr_assert_eq(media_store_pinned(f.store, &pin, &got, &e), 1);
+    cr_expect(str_eq_c(buf_str(&got), "{\"n\":1}"));
+    buf_done(&got);
+    end(&f);
 }
 
 TEST(media_store, a_note_that_cannot_be_read_is_an_error)
