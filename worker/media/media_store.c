@@ -205,27 +205,35 @@ static void share_copy(const struct media_place *p, struct str bytes)
         (void)replace_file(p->own, p->part, p->copy);
 }
 
-/* Returns the bytes of all images of a session. */
-static uint64_t folder_bytes(const char *path)
+/* Adds up the bytes of all images of a session. */
+static int folder_bytes(const char *path, uint64_t *ret, struct err *e)
 {
-    DIR *d = opendir(path);
     const struct dirent *entry;
-    uint64_t sum = 0;
+    DIR *d = opendir(path);
     struct stat st;
+    int rc;
 
+    *ret = 0;
     if (!d)
-        return 0;
-    while ((entry = readdir(d)))
+        return errno == ENOENT ? 0 : fail_storage(e); /* the session has no images yet */
+    while ((entry = file_next_entry(d)))
         if (entry->d_name[0] != '.' && fstatat(dirfd(d), entry->d_name, &st, 0) == 0)
-            sum += (uint64_t)st.st_size;
+            *ret += (uint64_t)st.st_size;
+    rc = errno ? fail_storage(e) : 0;
     (void)closedir(d);
-    return sum;
+    return rc;
 }
 
 static int check_limit_of(const struct media_store *m, const struct media_place *p, size_t more,
                           struct err *e)
 {
-    if (m->session_bytes == 0 || folder_bytes(p->folder) + more <= m->session_bytes)
+    uint64_t bytes = 0;
+
+    if (m->session_bytes == 0)
+        return 0;
+    if (folder_bytes(p->folder, &bytes, e) != 0)
+        return -1;
+    if (bytes + more <= m->session_bytes)
         return 0;
     return err_set(e, ERR_BODY_TOO_LARGE,
                    "the session's images are more than %llu bytes (--max-session-media-bytes)",

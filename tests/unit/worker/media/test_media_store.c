@@ -1,5 +1,6 @@
 #include "testing.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -341,6 +342,36 @@ TEST(media_store, a_session_has_room_for_so_much)
     cr_expect_eq(links(&f, media), 0);
     put(&f, A, "12", media);
     put(&f, B, "123", media);
+    end(&f);
+}
+
+static bool has_no_descriptor; /* opendir fails */
+
+DIR *__real_opendir(const char *path); /* NOLINT(bugprone-reserved-identifier) */
+DIR *__wrap_opendir(const char *path); /* NOLINT(bugprone-reserved-identifier) */
+
+DIR *__wrap_opendir(const char *path) /* NOLINT(bugprone-reserved-identifier) */
+{
+    if (!has_no_descriptor)
+        return __real_opendir(path);
+    errno = EMFILE;
+    return NULL;
+}
+
+TEST(media_store, images_that_cannot_be_counted_are_an_error)
+{
+    struct fixture f;
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+
+    begin(&f, 10);
+    put(&f, A, "12345678", media);
+    sha256_hex(STR("123"), media);
+    has_no_descriptor = true;
+    cr_expect_eq(media_store_put(f.store, str_cstr(A), str_cstr(media), STR("123"), &e), -1);
+    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    has_no_descriptor = false;
+    cr_expect_eq(links(&f, media), 0);
     end(&f);
 }
 
