@@ -13,7 +13,8 @@ bool references_is_item(const struct json *item)
 
     if (!json_is_null(type))
         return str_eq_c(json_string(type), "item_reference");
-    return json_is_null(json_get(item, "role")) && json_is(json_get(item, "id"), JSON_STRING);
+    return json_is_null(json_get(item, "role")) && json_is_null(json_get(item, "content")) &&
+           json_is(json_get(item, "id"), JSON_STRING);
 }
 
 /* An id of an item: head, bare response id, "_" and a number. */

@@ -33,7 +33,7 @@ struct references {
 };
 
 /* Reports whether the item of a request is an item_reference. The type may be absent: then it has
- * an id and no role. */
+ * an id, and no role and content. */
 bool references_is_item(const struct json *item);
 
 /* Finds the item that `id` names. An answer stores its thoughts as one text, and its texts as one:
