@@ -21,6 +21,7 @@ bool references_is_item(const struct json *item)
 struct item_id {
     enum referenced_kind kind;
     struct str response;
+    struct str headless;   /* the id without its head */
     struct str unnumbered; /* the id without "_" and number */
     bool is_numbered;
     uint64_t number;
@@ -60,7 +61,9 @@ static bool read_item_id(struct str id, struct item_id *ret)
         return false;
     head = strlen(heads[k].text);
     end = str_find(id, STR("_"), head);
-    *ret = (struct item_id){.kind = heads[k].kind, .unnumbered = str_sub(id, 0, end)};
+    *ret = (struct item_id){.kind = heads[k].kind,
+                            .headless = str_sub(id, head, id.len),
+                            .unnumbered = str_sub(id, 0, end)};
     ret->response = str_sub(ret->unnumbered, head, id.len);
     if (end != SIZE_MAX && !read_number(str_sub(id, end + 1, id.len), ret))
         return false;
@@ -97,8 +100,8 @@ const char *references_find(struct references *r, const struct dialect_past *pas
     call = json_at(json_get(m, "tool_calls"), v.number);
     if (v.kind == REFERENCED_CALL && !json_is(call, JSON_OBJECT))
         return unknown;
-    if (!add_key(&r->ids, id))
-        return "an id that no item_reference before it has";
+    if (!add_key(&r->ids, id) || (v.kind == REFERENCED_CALL && !add_key(&r->copied, v.headless)))
+        return "the id of an item that no item_reference before it names";
     if (v.kind == REFERENCED_CALL)
         ret->call = *call;
     else if (v.kind == REFERENCED_THOUGHT)

@@ -29,7 +29,7 @@ struct referenced_item {
 /* A zeroed struct has no references yet. */
 struct references {
     struct map ids;    /* of all items that were referenced */
-    struct map copied; /* ids of thoughts and texts without their number */
+    struct map copied; /* ids of thoughts and texts without number, of calls without head */
 };
 
 /* Reports whether the item of a request is an item_reference. The type may be absent: then it has

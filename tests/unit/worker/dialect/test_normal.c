@@ -151,6 +151,8 @@ TEST(normal, references_name_an_item)
     }
 #define REFERENCE(id) "{\"type\":\"item_reference\",\"id\":\"" id "\"}"
     expect_bad_reference(REFERENCE("fc_r1_0") "," REFERENCE("fc_r1_0"));
+    expect_bad_reference(REFERENCE("fc_r1_0") "," REFERENCE("ctc_r1_0"));
+    expect_bad_reference(REFERENCE("tsc_r1_0") "," REFERENCE("fc_r1_0"));
     expect_bad_reference(REFERENCE("msg_r1") "," REFERENCE("msg_r2") "," REFERENCE("msg_r1"));
 }
 
