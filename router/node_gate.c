@@ -127,6 +127,31 @@ static int find_other_node(const struct hub *h)
     return -1;
 }
 
+/* The workers of a node that leaves the fleet have ended, or end. */
+static bool has_left(const struct hub *h)
+{
+    const struct board *b = h->heritage->board;
+    bool leaves = atomic_load_explicit(&b->leaving, memory_order_relaxed) != 0;
+
+    for (unsigned i = 0; leaves && i < BOARD_WORKERS_MAX; i++)
+        leaves = !board_ready(b, BOARD_WORKER0 + i);
+    return leaves;
+}
+
+/* Finds the upstream of a request that any worker serves; -1 in *ret: one of this node. `named`: no
+ * other node may serve it. */
+static int find_any(const struct hub *h, const struct http1_head *head, bool named, int *ret,
+                    struct err *e)
+{
+    bool left = has_left(h);
+
+    if (!named && (left || goes_elsewhere(h, head)))
+        *ret = find_other_node(h);
+    if (left && *ret < 0)
+        return err_set(e, ERR_DRAINING, "this node leaves the fleet, and its workers have ended");
+    return 0;
+}
+
 /* The place moves to another node when its worker has ended. */
 static bool is_leaving(const struct hub *h, uint32_t index)
 {
@@ -184,16 +209,15 @@ static int find_in_fleet(const struct hub *h, const struct http1_head *head,
                          const struct route *route, int *ret, struct err *e)
 {
     struct str by = http1_known(head, HTTP1_FORWARDED);
+    bool named =
+        route->node.p || is_by_node(by) || str_find(head->target, STR("here=1"), 0) != SIZE_MAX;
     struct owner owner;
 
     *ret = -1;
-    if (route->node.p)
-        return find_named(h, by, route->node, ret, e);
-    if (route->kind == ROUTE_ANY) {
-        if (!is_by_node(by) && goes_elsewhere(h, head))
-            *ret = find_other_node(h);
-        return 0;
-    }
+    if (route->node.p && find_named(h, by, route->node, ret, e))
+        return -1;
+    if (route->kind == ROUTE_ANY)
+        return *ret >= 0 ? 0 : find_any(h, head, named, ret, e);
     owner = owner_find(h->heritage->fleet, node_gate_place(route));
     if (owner.kind != OWNER_SELF && is_by_node(by))
         return refuse_forwarded(h, by, &owner, e);

@@ -9,7 +9,9 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "router/answer.h"
 #include "router/bodies.h"
@@ -177,6 +179,16 @@ static enum verdict end_hop(struct conn *c, struct err *e)
     return VERDICT_REFUSE;
 }
 
+/* Whether the worker has no successor here, because this node leaves its fleet. */
+static bool has_left(const struct conn *c, int upstream)
+{
+    const struct board *b = c->hub->heritage->board;
+
+    return atomic_load_explicit(&b->leaving, memory_order_relaxed) &&
+           (upstream < 0 ||
+            (upstream < BOARD_WORKERS_MAX && !board_ready(b, BOARD_WORKER0 + (unsigned)upstream)));
+}
+
 /* Sends a kept request once more on a new link: its link ended before any byte of an answer, and
  * the worker cannot have acted on it. Returns VERDICT_REFUSE if it cannot be sent again. */
 static enum verdict send_again(struct conn *c, struct err *e)
@@ -185,7 +197,7 @@ static enum verdict send_again(struct conn *c, struct err *e)
     int upstream = c->any ? -1 : (int)c->link->upstream;
     struct iovec iov = {.iov_base = request.p, .iov_len = request.len};
 
-    if (request.len == 0 || c->answer == ANSWER_INTERIM || c->resent) {
+    if (request.len == 0 || c->answer == ANSWER_INTERIM || c->resent || has_left(c, upstream)) {
         (void)handle_unreachable(c, e);
         return VERDICT_REFUSE;
     }

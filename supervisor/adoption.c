@@ -57,7 +57,8 @@ static void assign_to(struct supervisor *s, struct process *to, unsigned place)
     }
 }
 
-/* A place that another node has is passed to nobody. */
+/* A place that another node has is passed to nobody. Without an adopter this node leaves its fleet:
+ * what waits in the socket is refused. */
 static void pass_place(struct supervisor *s, const struct process *from, struct process *to,
                        const struct heritage_place *given)
 {
@@ -65,6 +66,8 @@ static void pass_place(struct supervisor *s, const struct process *from, struct 
         fleet_places_forget(s, given->place);
     else if (to)
         assign_to(s, to, given->place);
+    else if (from->heritage.role == ROLE_WORKER)
+        listeners_close_worker(&s->listeners, given->place);
 }
 
 void adoption_pass_all(struct supervisor *s, struct process *from)

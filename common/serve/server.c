@@ -313,6 +313,22 @@ static void pause_accepting(struct server *s)
     }
 }
 
+/* Accepts a connection. False: no more waits, or none can be accepted now. */
+static bool accept_one(struct server *s, h2o_socket_t *listener)
+{
+    h2o_socket_t *sock = NULL;
+    struct server_conn *c;
+
+    errno = EMFILE;
+    if (s->n_conns < s->opt.max_connections)
+        sock = h2o_evloop_socket_accept(listener);
+    if (sock)
+        conn_open(s, sock, h2o_socket_get_fd(sock), NULL, &c);
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        pause_accepting(s);
+    return sock != NULL;
+}
+
 /* Accepts a few connections in one loop iteration. */
 static void on_accept(h2o_socket_t *listener, const char *err)
 {
@@ -321,20 +337,8 @@ static void on_accept(h2o_socket_t *listener, const char *err)
     if (err)
         return;
     record_turn(s);
-    for (int i = 0; i < ACCEPT_BATCH; i++) {
-        h2o_socket_t *sock = NULL;
-        struct server_conn *c;
-
-        errno = EMFILE;
-        if (s->n_conns < s->opt.max_connections)
-            sock = h2o_evloop_socket_accept(listener);
-        if (sock)
-            conn_open(s, sock, h2o_socket_get_fd(sock), NULL, &c);
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            pause_accepting(s);
-        if (!sock)
-            return;
-    }
+    for (int i = 0; i < ACCEPT_BATCH && accept_one(s, listener); i++)
+        ;
 }
 
 /* Descriptors of our loop are ready. */
@@ -527,8 +531,11 @@ void server_drain(struct server *s)
     /* h2o_context_request_shutdown is not used, because it starts HTTP/2 timers that keep the
      * context busy. */
     s->ctx.shutdown_requested = 1;
-    for (size_t i = 0; i < s->n_listeners; i++)
+    for (size_t i = 0; i < s->n_listeners; i++) {
+        while (accept_one(s, s->listeners[i])) /* a request in the queue may have no other server */
+            ;
         h2o_socket_close(s->listeners[i]);
+    }
     s->n_listeners = 0;
     loop_timer_stop(s->loop, &s->pause);
     LIST_EACH(&s->conns, c, struct server_conn, item) {

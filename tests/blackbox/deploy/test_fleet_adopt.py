@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 
 import gateway as g
 import pytest
@@ -232,3 +233,20 @@ def test_the_command_drains_a_node(fleet):
     assert out[0].returncode == 0 and "has no places" in out[0].stdout, out[0]
     unknown = command(fleet, "drain", "x")
     assert unknown.returncode == 1 and 'no node "x"' in unknown.stderr
+
+
+def test_waits_of_a_drained_node_end_at_once(fleet):
+    """The sockets of ended workers accept nothing, so the node does not need its grace."""
+    session, answers = fleet.create("a"), []
+    path = f"/sessions/{session['session_id']}/wait?timeout_s=9"
+    waits = [threading.Thread(target=lambda node=node: answers.append(fleet[node].get(path, headers=AS_ADMIN))) for node in "ab"]
+    for thread in waits:
+        thread.start()
+    time.sleep(0.5)
+    assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+    fleet["a"].wait(20)
+    for thread in waits:
+        thread.join()
+    # 204: a late one waited at the next owner
+    assert len(answers) == 2 and all(a.status == 204 or (a.status, a.headers["x-should-retry"]) == (503, "true") for a in answers)
+    assert fleet.chat("b", session, "one").status == 200

@@ -530,3 +530,44 @@ TEST(fleet_routes, groups_go_to_the_node_of_the_dispatcher)
     wait_held(&f, true);
     close_fleet(&f);
 }
+
+/* Makes this node one that leaves, whose workers have ended. */
+static void leave_fleet(struct fleet *f)
+{
+    f->heritage.board->leaving = 1;
+    f->heritage.board->slots[BOARD_WORKER0].state = BOARD_RETIRING;
+}
+
+TEST(fleet_routes, a_node_that_leaves_passes_on_what_any_worker_serves)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    set_node(&f, C, 1, FLEET_DRAINING);
+    leave_fleet(&f);
+    ask(&f, "GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    node_hears(&f, B, "\r\n\r\n");
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    ask(&f, "GET /stats?node=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    ask(&f, "GET /sessions?here=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    ask(&f, "GET /sessions HTTP/1.1\r\nHost: localhost\r\nRollgate-Forwarded: b\r\n\r\n");
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    close_fleet(&f);
+}
+
+TEST(fleet_routes, a_request_that_a_worker_of_a_leaving_node_hands_back_is_refused)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    ask(&f, GET(0));
+    cr_assert(wait_for(&f, f.door.fd, LIMIT_MS));
+    f.link = accept(f.door.fd, NULL, NULL);
+    leave_fleet(&f);
+    node_ends(&f); /* it has read nothing */
+    expect(&f, "HTTP/1.1 503", "x-should-retry: true");
+    close_fleet(&f);
+}
