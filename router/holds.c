@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "common/fleet/place_table.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
@@ -139,6 +140,15 @@ bool holds_may_hold(const struct conn *c)
     return !c->hold.over && !c->hub->draining;
 }
 
+/* How long a request waits for an owner. A node that leaves the fleet still owns a place while the
+ * place's running calls end. */
+static uint64_t hold_ms(const struct hub *h)
+{
+    bool leaves = atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed) != 0;
+
+    return (uint64_t)(h->config->fleet_hold_ms + (leaves ? h->config->grace_ms : 0));
+}
+
 /* The first try after a broken link follows at once: the link may have been an old one. */
 void holds_begin(struct conn *c, uint32_t place)
 {
@@ -148,7 +158,7 @@ void holds_begin(struct conn *c, uint32_t place)
     struct owner owner;
 
     if (c->hold.until_ms == 0)
-        c->hold.until_ms = now_ms + (uint64_t)h->config->fleet_hold_ms;
+        c->hold.until_ms = now_ms + hold_ms(h);
     c->hold.place = place;
     owner = owner_find(h->heritage->fleet, place);
     c->hold.epoch = owner.epoch;

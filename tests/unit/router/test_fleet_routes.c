@@ -571,3 +571,18 @@ TEST(fleet_routes, a_request_that_a_worker_of_a_leaving_node_hands_back_is_refus
     expect(&f, "HTTP/1.1 503", "x-should-retry: true");
     close_fleet(&f);
 }
+
+TEST(fleet_routes, a_node_that_leaves_holds_requests_while_its_calls_end)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    f.config.fleet_hold_ms = SILENT_MS / 2;
+    f.config.grace_ms = LIMIT_MS;
+    leave_fleet(&f);
+    ask(&f, GET(0));
+    cr_assert(!wait_for(&f, f.client, SILENT_MS));
+    set_owner(&f, 0, B);
+    node_hears(&f, B, "\r\n\r\n");
+    close_fleet(&f);
+}
