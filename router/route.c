@@ -92,7 +92,7 @@ static void find_by_target(struct str path, struct route *ret)
     else
         ret->admins = is_below(path, STR("/sessions")) || is_below(path, STR("/admin")) ||
                       str_eq(path, STR("/events")) || str_eq(path, STR("/stats")) ||
-                      str_eq(path, STR("/fleet"));
+                      is_below(path, STR("/fleet"));
 }
 
 /* Finds the node whose figures are wanted. */

@@ -67,6 +67,7 @@ static const struct {
     {"/v1/messages", "x-api-key: rga-\r\n", ROUTE_ANY, 0, true},
     {"/ui", "x-api-key: rga-w3-" HEX "-" MAC "\r\n", ROUTE_ANY, 0, false},
     {"/admin/pause", "x-api-key: rga-w3-" HEX "-" MAC "\r\n", ROUTE_ANY, 0, false},
+    {"/fleet/drain", "x-api-key: rga-w3-" HEX "-" MAC "\r\n", ROUTE_ANY, 0, false},
     {"/uix", "x-api-key: rga-w3-" HEX "-" MAC "\r\n", ROUTE_WORKER, 3, true},
 };
 
