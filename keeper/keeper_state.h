@@ -121,7 +121,8 @@ void join_restore(struct fleet_keeper *k);
 
 /* Claims all places that the store says are this node's, and those of its block without an owner.
  * Then claims new ones until `wanted` of the block are owned or claimed. Returns the number of
- * those that are owned now. Ends the process if the block has too few. */
+ * those that are owned now. Ends the process if the block has too few. A node that leaves claims
+ * nothing. */
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
 
 /* Claims new places that workers of this node need, and those whose claim had no answer. */

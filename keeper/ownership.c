@@ -222,8 +222,11 @@ static size_t claim_known(struct fleet_keeper *k, size_t *claims)
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
 {
     uint32_t first = k->entry.block * FLEET_BLOCK_SIZE;
-    size_t claimed = 0, owned = claim_known(k, &claimed);
+    size_t claimed = 0, owned;
 
+    if (ownership_is_leaving(k))
+        return wanted;
+    owned = claim_known(k, &claimed);
     for (uint32_t i = 0; i < FLEET_BLOCK_SIZE && owned + claimed < wanted; i++) {
         if (fleet_view_place(&k->view, first + i))
             continue;

@@ -179,6 +179,18 @@ TEST(ownership, a_node_that_stops_claims_nothing)
     end_case(&f);
 }
 
+TEST(ownership, a_keeper_that_starts_in_a_drain_claims_no_index)
+{
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.step = JOIN_PLACES;
+    atomic_store(&f.h.board->leaving, 1);
+    cr_assert_eq(ownership_claim_block(&f.k, 2), 2, "the node joins, to release what it owns");
+    cr_assert_eq(f.store.n, 0);
+    end_case(&f);
+}
+
 TEST(ownership, a_folder_that_hinders_an_adoption_is_reported)
 {
     const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
