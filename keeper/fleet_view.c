@@ -298,6 +298,7 @@ static void publish_node(struct fleet_view *v, struct seen_node *n, struct place
     node.load = n->entry.load;
     node.block = n->entry.block;
     node.edition = n->entry.edition;
+    node.model = str_hash(str_cstr(n->entry.tokenizer), 0);
     node.since_ms = known && old.state == state ? old.since_ms : clock_wall_ms();
     place_table_set_node(t, slot, &node);
 }

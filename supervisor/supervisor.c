@@ -130,10 +130,14 @@ static void end_services(struct supervisor *s)
         end_routers(s);
 }
 
-/* A node whose start failed, or that gives up, keeps its places for the next start. */
+/* A node whose start failed, or that gives up, keeps its places for the next start. So does one
+ * whose places no other node can take. */
 static void supervisor_leave(struct supervisor *s)
 {
-    s->leaves = s->phase == PHASE_SERVING;
+    if (s->phase == PHASE_SERVING)
+        s->leaves = place_table_has_successor(s->fleet);
+    if (s->phase == PHASE_SERVING && !s->leaves)
+        log_info(NULL, "no other node can take the places of this one, keeping them");
     supervisor_stop(s, 0);
 }
 
@@ -251,7 +255,7 @@ static void on_supervisor_signal(struct signals *signals, int signo, int sender)
     case SIGTERM:
     case SIGINT:
         log_debug(NULL, "asked to stop", LOG_I("sender", sender));
-        if (s->config->fleet_leave)
+        if (s->fleet && (s->config->fleet_leave || atomic_load(&s->board->leaving)))
             supervisor_leave(s);
         else
             supervisor_stop(s, 0);

@@ -259,6 +259,19 @@ uint32_t place_table_self(const struct place_table *t)
     return self ? self - 1 : FLEET_NO_NODE;
 }
 
+bool place_table_has_successor(const struct place_table *t)
+{
+    struct fleet_node self, node;
+
+    if (!place_table_node(t, place_table_self(t), &self))
+        return false;
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++)
+        if (place_table_node(t, slot, &node) && !node.is_self && node.state == FLEET_UP &&
+            node.model == self.model)
+            return true;
+    return false;
+}
+
 void place_table_set_self(struct place_table *t, uint32_t slot)
 {
     atomic_store_explicit(&t->self, slot < FLEET_NODES_MAX ? slot + 1 : 0, memory_order_release);

@@ -47,6 +47,7 @@ struct fleet_node {
     uint32_t load;     /* in thousandths of what it may have */
     uint32_t block;    /* that it makes ids from */
     uint64_t edition;  /* of the orders that it obeys */
+    uint64_t model;    /* hash of its tokenizer's fingerprint */
     uint64_t since_ms; /* wall clock: when this node saw it join, or saw its state change */
     bool is_self;
 };
@@ -89,6 +90,9 @@ bool place_table_node(const struct place_table *t, uint32_t slot, struct fleet_n
 
 /* Slot of this node; FLEET_NO_NODE before it has joined. */
 uint32_t place_table_self(const struct place_table *t);
+
+/* True if another node is up that can serve the places of this one. */
+bool place_table_has_successor(const struct place_table *t);
 
 /* Returns the next known place from *at on, and advances *at, which begins at 0. False: no more. */
 bool place_table_next(const struct place_table *t, size_t *at, struct fleet_place *ret);

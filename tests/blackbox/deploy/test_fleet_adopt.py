@@ -250,3 +250,25 @@ def test_waits_of_a_drained_node_end_at_once(fleet):
     # 204: a late one waited at the next owner
     assert len(answers) == 2 and all(a.status == 204 or (a.status, a.headers["x-should-retry"]) == (503, "true") for a in answers)
     assert fleet.chat("b", session, "one").status == 200
+
+
+def test_a_stop_does_not_cancel_a_drain(tmp_path):
+    """Without another node that is up nothing is drained."""
+    with Fleet(tmp_path, "ab", lease="60s") as fleet:
+        session = fleet.create("a")
+        assert fleet.chat("a", session, "one").status == 200
+        assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+        fleet["a"].signal(signal.SIGTERM)
+        fleet["a"].wait(30)
+        assert fleet.chat("b", session, "two").status == 200
+        assert fleet.owner(index_of(session["session_id"])) == "b"
+        refused = fleet["b"].post("/fleet/drain", {}, headers=AS_ADMIN)
+        assert refused.status == 503 and "none can take its places" in refused.text
+        assert fleet.chat("b", session, "three").status == 200
+
+
+def test_term_without_another_node_keeps_the_places(tmp_path):
+    with Fleet(tmp_path, "a", **{"fleet-leave": True}) as fleet:
+        index = index_of(fleet.create("a")["session_id"])
+        fleet["a"].stop()
+        assert fleet.owner(index) == "a"

@@ -117,6 +117,13 @@ void fleet_drain(struct service_request *r)
         respond_error(r, NULL, &e);
         return;
     }
+    if (!place_table_has_successor(h->fleet)) {
+        err_set(&e, ERR_NO_OWNER,
+                "no other node that is up has this node's tokenizer, so none can take its places: "
+                "stop the node instead");
+        respond_error(r, NULL, &e);
+        return;
+    }
     atomic_store(&h->board->leaving, 1);
     (void)place_table_node(h->fleet, place_table_self(h->fleet), &self);
     json_out_obj(&out);

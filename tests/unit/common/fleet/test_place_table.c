@@ -205,3 +205,23 @@ TEST(place_table, an_adopted_place_is_read_back_once)
     cr_assert_not(place_table_must_read_back(t, 556));
     place_table_free(t);
 }
+
+TEST(place_table, only_a_node_of_the_same_model_that_is_up_is_a_successor)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_node node = {.name = "a", .state = FLEET_UP, .model = 1};
+
+    place_table_set_node(t, 0, &node);
+    place_table_set_self(t, 0);
+    cr_assert(!place_table_has_successor(t));
+    node.model = 2;
+    place_table_set_node(t, 1, &node);
+    node.model = 1;
+    node.state = FLEET_DRAINING;
+    place_table_set_node(t, 2, &node);
+    cr_assert(!place_table_has_successor(t));
+    node.state = FLEET_UP;
+    place_table_set_node(t, 2, &node);
+    cr_assert(place_table_has_successor(t));
+    place_table_free(t);
+}
