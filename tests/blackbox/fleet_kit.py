@@ -164,7 +164,8 @@ class PlayedNode(Worker):
         self.driver, self.orders, self.places = Driver(fleet.url).__enter__(), threading.Lock(), {}
         entry = {"url": f"http://{self.address}", "address": self.address, "block": block, "instance": "0" * 32, "state": "up", "load": 0,
                  "build": "played", "records": [1, 1], "tokenizer": "played", "edition": 0}
-        self.ask("put", key=f"node:{name}", value=json.dumps(entry), edition=1)
+        self.entry, self.edition = entry, 0
+        self.set_state("up")
         self.ask("put", key=f"block:{block}", value=name, edition=1)
         self.stopped = threading.Event()
         self.beats = threading.Thread(target=self.send_beats, args=(beat_s,))
@@ -173,6 +174,11 @@ class PlayedNode(Worker):
     def ask(self, function, **fields):
         with self.orders:
             return self.driver.call(function, **fields)
+
+    def set_state(self, state):
+        """Writes its entry: "up", "draining"."""
+        self.edition += 1
+        self.ask("put", key=f"node:{self.name}", value=json.dumps({**self.entry, "state": state}), edition=self.edition)
 
     def send_beats(self, gap):
         while not self.stopped.wait(gap):

@@ -159,6 +159,10 @@ def test_a_place_that_cannot_be_served_does_not_hinder_a_start(fleet):
     fleet["b"].start()
     fleet["b"].wait_line("process died")
     assert fleet.create("b")
+    index = index_of(session["session_id"])
+    assert index in fleet["b"].get("/sessions", headers=AS_ADMIN).json()["unreachable"]
+    answer = fleet["b"].post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN)
+    assert answer.status == 503 and f"w{index}" in answer.text, answer.text
     os.remove(folder)
     os.rename(f"{state}/kept", folder)
     assert fleet.chat("b", session, "three").status == 200

@@ -144,3 +144,32 @@ def test_a_node_that_does_not_answer_is_named(front):
         g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == [], what="another node has the place")
         assert len(x.requests) == asked
         gone.set()
+
+
+def test_a_place_that_nobody_serves_is_named(front):
+    a = front["a"]
+    with PlayedNode(front, "x", 7) as x:
+        x.handler = lambda conn, r: x.answer(conn, '{"sessions":[],"next_cursor":null,"unreachable":[]}' if r.method == "GET" else "{}")
+        x.claim(7 * 256)
+        g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == [] and x.requests, what="x is known")
+        x.release(7 * 256)
+        g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == [7 * 256], what="the place is named")
+        answer = a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN)
+        assert answer.status == 503 and "nobody serves 1 worker indexes now (w1792)" in answer.text, answer.text
+        assert a.post("/sessions/abort?here=1", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200
+        x.claim(7 * 256)
+        g.wait_until(lambda: a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200, what="x has the place")
+
+
+def test_a_drained_node_without_places_is_not_asked(front):
+    a = front["a"]
+    with PlayedNode(front, "x", 7) as x:
+        x.set_state("draining")
+        g.wait_until(lambda: front.state("a", "x") == "draining", what="x drains")
+        x.handler = lambda conn, _: x.answer(conn, "{}", 500)
+        assert a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == []
+        assert a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200
+        assert a.post("/admin/resume", {}, headers=AS_ADMIN).json()["nodes"] == {"a": "obeyed"}
+        assert x.requests == []
+        x.claim(7 * 256)
+        g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == ["x"], what="x has a place")

@@ -90,3 +90,22 @@ def test_an_order_that_a_node_did_not_obey_fails_with_its_name(front):
         answer = order(front, "a", "/admin/resume", {}).json()
         assert answer["nodes"] == {"a": "obeyed", "y": "obeyed"}
         gone.set()
+
+
+def test_a_node_that_joins_during_an_order_has_not_obeyed(front):
+    go = threading.Event()
+    with PlayedNode(front, "x", 7) as x:
+        g.wait_until(lambda: front.state("a", "x") == "up", what="x is known")
+
+        def obey(conn, _):
+            go.wait(60 * g.PATIENCE)
+            x.answer(conn, '{"status":"ok","drained":true}')
+        x.handler = obey
+        later = Later(lambda: order(front, "a", "/admin/weight_version", {"version": 7}))
+        assert x.wait(lambda: len(x.requests) == 1)
+        with PlayedNode(front, "y", 8) as y:
+            g.wait_until(lambda: front.state("a", "y") == "up", what="y has joined")
+            go.set()
+            assert later.get().status == 503 and "1 nodes did not obey (y)" in later.answer.text, later.answer.text
+            y.handler = lambda conn, _: y.answer(conn, '{"status":"ok","drained":true}')
+            assert order(front, "a", "/admin/weight_version", {"version": 7}).json()["nodes"] == {n: "obeyed" for n in "axy"}

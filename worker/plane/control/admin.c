@@ -38,7 +38,8 @@ struct pause_order {
     enum reach reach;
     double work_s; /* time that a node may need for the order, besides NODE_S */
     size_t workers_failed, nodes_failed;
-    struct buf names; /* of the nodes that failed */
+    struct buf names;  /* of the nodes that failed */
+    struct buf obeyed; /* other nodes that obeyed, as JSON members */
 };
 
 static void order_free(struct pause_order *o)
@@ -48,6 +49,7 @@ static void order_free(struct pause_order *o)
     buf_done(&o->path);
     buf_done(&o->body);
     buf_done(&o->names);
+    buf_done(&o->obeyed);
     free(o);
 }
 
@@ -71,7 +73,7 @@ static void put_nodes(const struct pause_order *o, struct json_out *out)
     if (!h->fleet)
         heritage_put_unreachable(h, out);
     else if (o->reach == REACH_FLEET)
-        siblings_put_obeyed(h, out);
+        siblings_put_obeyed(h, buf_str(&o->obeyed), out);
 }
 
 /* Answers the order when both parts are over: this worker's own drain and the others' answers. The
@@ -128,6 +130,7 @@ static void on_round(void *ctx, const struct siblings_missing *missing)
     o->workers_failed = missing->workers;
     o->nodes_failed = missing->nodes;
     buf_add_str(&o->names, missing->names);
+    buf_add_str(&o->obeyed, missing->obeyed);
     order_end(o);
 }
 

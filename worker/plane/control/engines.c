@@ -240,7 +240,8 @@ static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
 static void notify_others(struct engine_order *o)
 {
-    struct sibling_question q = {.method = "PUT", .path = STR("/admin/engines"), .from = o->x};
+    struct sibling_question q = {
+        .method = "PUT", .path = STR("/admin/engines"), .from = o->x, .living = true};
 
     o->round = sibling_ask_all(siblings_of(o->service), &q, REACH_NODE, &round_fns, o);
     if (!o->round)

@@ -132,9 +132,19 @@ void admin_group_result(struct service_request *r);
 /* sibling.c: reports whether this worker is the first of those that serve. */
 bool siblings_lead(const struct heritage *h);
 
-/* Writes the indexes of the workers that serve, including this one, ascending, and returns their
- * number. `ret` must have space for BOARD_WORKERS_MAX. */
+enum { SIBLINGS_MAX = 512 };
+
+/* Writes the indexes of the workers that serve, including this one, and in a fleet those that this
+ * node owns and no worker serves now. Returns their number. They ascend. `ret` has space for
+ * SIBLINGS_MAX. */
 size_t siblings_list(const struct heritage *h, uint32_t *ret);
+
+/* Returns the number of places that no node owns now, and their indexes, which are valid until the
+ * next call. Only in a fleet. */
+size_t siblings_unowned(const struct heritage *h, const uint32_t **ret);
+
+/* Reports whether a worker of this node serves the index now. */
+bool siblings_serve(const struct heritage *h, uint32_t index);
 
 /* Writes the object of an event stream's begin, with "unreachable": in a fleet the nodes that are
  * lost, if the stream is of all nodes; otherwise the peers. */

@@ -13,6 +13,7 @@
  * "<worker index>.past.<last session id>.<its end>.<last serial of the store's rows>.<process>".
  * In a fleet the name of the node and a dot precede both.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -49,7 +50,7 @@ struct listing {
     struct str query;  /* the query as given */
     struct str cursor; /* cursor of the query; absent: none */
     uint64_t limit, got;
-    uint32_t workers[BOARD_WORKERS_MAX];
+    uint32_t workers[SIBLINGS_MAX];
     size_t n_workers, at;
     struct listed_nodes *nodes; /* NULL: this node alone is listed */
     struct str after; /* cursor in workers[at] or in a different node, without the index or name of
@@ -398,6 +399,15 @@ static void add_unreachable(struct listing *v, struct str text)
     buf_add_str(&v->unreachable, text);
 }
 
+/* Names an index that nobody serves now. */
+static void add_index(struct listing *v, uint32_t index)
+{
+    char text[16];
+
+    (void)snprintf(text, sizeof(text), "%u", index);
+    add_unreachable(v, str_cstr(text));
+}
+
 static void on_page_row(void *ctx, struct str text)
 {
     add_row(ctx, text);
@@ -508,7 +518,9 @@ MAY_PAUSE static int add_own_node(struct listing *v, struct err *e)
     while (v->at < v->n_workers && !is_full(v)) {
         int rc = 0;
 
-        if (v->workers[v->at] == v->service->heritage->index) {
+        if (!siblings_serve(v->service->heritage, v->workers[v->at])) {
+            add_index(v, v->workers[v->at]);
+        } else if (v->workers[v->at] == v->service->heritage->index) {
             find_past_cursor(v);
             if (!v->past.begun)
                 rc = add_own_rows(v, e);
@@ -570,10 +582,14 @@ MAY_PAUSE static int list_own_node(struct listing *v, struct err *e)
 MAY_PAUSE static int list_fleet(struct listing *v, struct err *e)
 {
     const struct listed_node *n;
+    const uint32_t *unowned;
+    size_t n_unowned = siblings_unowned(v->service->heritage, &unowned);
 
     v->nodes = listed_nodes_new(v->service->heritage, &v->cursor, e);
     if (!v->nodes)
         return -1;
+    for (size_t i = 0; i < n_unowned; i++)
+        add_index(v, unowned[i]);
     while ((n = listed_nodes_current(v->nodes)) && !is_full(v)) {
         int rc;
 

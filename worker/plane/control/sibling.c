@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/fleet/place_table.h"
 #include "common/net/http_client.h"
@@ -152,28 +153,49 @@ struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct 
 
 /* --- other nodes --- */
 
-/* Whether the node owns a place. Reads the whole table once after each change. */
-static bool owns_place(const struct place_table *t, uint32_t slot)
-{
-    static struct {
-        bool known;
-        uint32_t generation;
-        bool owns[FLEET_NODES_MAX];
-    } seen;
+/* Owners in the place table. */
+struct owners {
+    bool known;
+    uint32_t generation;
+    bool owns[FLEET_NODES_MAX]; /* by slot: whether the node owns a place */
+    VEC(uint32_t) unowned;      /* indexes that no node owns */
+    VEC(uint32_t) unclaimed;    /* indexes of this node that it has not claimed, or has lost */
+};
 
-    uint32_t generation = place_table_generation(t);
+/* Reads the whole table once after each change. */
+static const struct owners *read_owners(const struct place_table *t)
+{
+    static struct owners seen;
+
+    uint32_t generation = place_table_generation(t), self = place_table_self(t);
     struct fleet_place place;
 
     if (seen.known && seen.generation == generation)
-        return seen.owns[slot];
+        return &seen;
     memset(seen.owns, 0, sizeof(seen.owns));
+    vec_clear(&seen.unowned);
+    vec_clear(&seen.unclaimed);
     for (size_t at = 0; place_table_next(t, &at, &place);) {
         if (place.node < FLEET_NODES_MAX)
             seen.owns[place.node] = true;
+        if (place.index == FLEET_DISPATCHER)
+            continue;
+        if (place.node >= FLEET_NODES_MAX)
+            *vec_push(&seen.unowned) = place.index;
+        else if (place.node == self && place_table_own_epoch(t, place.index) == 0)
+            *vec_push(&seen.unclaimed) = place.index;
     }
     seen.known = true;
     seen.generation = generation;
-    return seen.owns[slot];
+    return &seen;
+}
+
+size_t siblings_unowned(const struct heritage *h, const uint32_t **ret)
+{
+    const struct owners *o = read_owners(h->fleet);
+
+    *ret = o->unowned.at;
+    return o->unowned.n;
 }
 
 bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret)
@@ -182,7 +204,7 @@ bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_nod
         uint32_t slot = (*at)++;
 
         if (place_table_node(h->fleet, slot, ret) && !ret->is_self &&
-            (ret->state != FLEET_LOST || owns_place(h->fleet, slot)))
+            (ret->state == FLEET_UP || read_owners(h->fleet)->owns[slot]))
             return true;
     }
     return false;
@@ -284,27 +306,32 @@ struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
                          fn, ctx);
 }
 
-void siblings_put_obeyed(const struct heritage *h, struct json_out *out)
+void siblings_put_obeyed(const struct heritage *h, struct str others, struct json_out *out)
 {
     struct fleet_node node;
 
     json_out_key(out, "nodes");
     json_out_obj(out);
-    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
-        if (place_table_node(h->fleet, slot, &node) && node.state != FLEET_LOST)
-            json_out_member_cstr(out, node.name, "obeyed");
-    }
+    if (place_table_node(h->fleet, place_table_self(h->fleet), &node))
+        json_out_member_cstr(out, node.name, "obeyed");
+    if (others.len > 0)
+        buf_printf(out->b, "%s%.*s", out->comma ? "," : "", (int)others.len, others.p);
     json_out_end_obj(out);
 }
 
 /* --- rounds --- */
 
 struct sibling_round {
+    const struct heritage *h;
     const struct sibling_round_fns *fns;
     void *ctx;
     size_t waiting;
     struct siblings_missing missing;
-    struct buf names; /* of missing nodes */
+    struct buf names;  /* of missing nodes, and indexes that nobody serves */
+    struct buf obeyed; /* JSON members of the nodes that answered 2xx */
+    bool fleet;        /* nodes are asked */
+    bool living;       /* of the question */
+    bool asked[FLEET_NODES_MAX];
     bool left;
 };
 
@@ -312,16 +339,57 @@ struct sibling_round {
 struct round_call {
     struct sibling_round *round;
     char node[FLEET_NAME_MAX]; /* "": a worker */
+    bool unserved;             /* `node` is the name of an index that nobody serves */
 };
 
-static void count_missing(struct sibling_round *r, const char *node)
+static void add_name(struct sibling_round *r, const char *name)
 {
-    if (!node[0]) {
+    buf_printf(&r->names, "%s%s", r->names.len > 0 ? ", " : "", name);
+}
+
+static void count_missing(struct sibling_round *r, const struct round_call *call)
+{
+    if (call->unserved)
+        r->missing.indexes++;
+    else if (call->node[0])
+        r->missing.nodes++;
+    else
         r->missing.workers++;
-        return;
+    if (call->node[0])
+        add_name(r, call->node);
+}
+
+static void note_obeyed(struct sibling_round *r, const char *node)
+{
+    struct json_out o = {&r->obeyed, r->obeyed.len > 0};
+
+    if (node[0])
+        json_out_member_cstr(&o, node, "obeyed");
+}
+
+/* Counts nodes that joined during the round. */
+static void count_unasked(struct sibling_round *r)
+{
+    struct fleet_node node;
+
+    for (uint32_t at = 0; r->fleet && siblings_next_node(r->h, &at, &node);) {
+        if (r->asked[at - 1] || (r->living && node.state == FLEET_LOST))
+            continue;
+        r->missing.nodes++;
+        add_name(r, node.name);
     }
-    r->missing.nodes++;
-    buf_printf(&r->names, "%s%s", r->names.len > 0 ? ", " : "", node);
+}
+
+static void round_end(struct sibling_round *r)
+{
+    count_unasked(r);
+    r->missing.names = buf_str(&r->names);
+    r->missing.obeyed = buf_str(&r->obeyed);
+    if (!r->left)
+        r->fns->all(r->ctx, &r->missing);
+    buf_done(&r->names);
+    buf_done(&r->obeyed);
+    free(r);
 }
 
 /* Counts the answers. The last one ends the round. */
@@ -331,18 +399,16 @@ static void on_sibling_answer(void *ctx, int status, struct str body, const stru
     struct sibling_round *r = call->round;
 
     (void)e;
-    if (status < 200 || status > 299)
-        count_missing(r, call->node);
-    else if (!r->left)
-        r->fns->one(r->ctx, body);
+    if (status < 200 || status > 299) {
+        count_missing(r, call);
+    } else {
+        note_obeyed(r, call->node);
+        if (!r->left)
+            r->fns->one(r->ctx, body);
+    }
     free(call);
-    if (--r->waiting > 0)
-        return;
-    r->missing.names = buf_str(&r->names);
-    if (!r->left)
-        r->fns->all(r->ctx, &r->missing);
-    buf_done(&r->names);
-    free(r);
+    if (--r->waiting == 0)
+        round_end(r);
 }
 
 void sibling_round_leave(struct sibling_round *r)
@@ -361,10 +427,20 @@ static struct round_call *round_call_new(struct sibling_round *r, const char *no
     return call;
 }
 
+/* Counts the index as missing, later. */
+static void ask_nobody(struct siblings *s, uint32_t index, struct sibling_round *r)
+{
+    struct round_call *call = round_call_new(r, "");
+
+    (void)snprintf(call->node, sizeof(call->node), "w%u", index);
+    call->unserved = true;
+    (void)refuse_question(s, "nobody serves the index now", on_sibling_answer, call);
+}
+
 static void ask_workers(struct siblings *s, const struct sibling_question *q,
                         struct sibling_round *r)
 {
-    uint32_t workers[BOARD_WORKERS_MAX];
+    uint32_t workers[SIBLINGS_MAX];
     size_t n = siblings_list(s->h, workers);
 
     for (size_t i = 0; i < n; i++) {
@@ -372,6 +448,11 @@ static void ask_workers(struct siblings *s, const struct sibling_question *q,
 
         if (workers[i] == s->h->index)
             continue;
+        if (!siblings_serve(s->h, workers[i])) {
+            if (!q->living)
+                ask_nobody(s, workers[i], r);
+            continue;
+        }
         call = round_call_new(r, "");
         if (sibling_ask(s, workers[i], q, on_sibling_answer, call))
             continue;
@@ -382,11 +463,17 @@ static void ask_workers(struct siblings *s, const struct sibling_question *q,
 
 static void ask_nodes(struct siblings *s, const struct sibling_question *q, struct sibling_round *r)
 {
+    const uint32_t *unowned;
+    size_t n = !q->living && s->h->fleet ? siblings_unowned(s->h, &unowned) : 0;
     struct fleet_node node;
 
+    for (size_t i = 0; i < n; i++)
+        ask_nobody(s, unowned[i], r);
     for (uint32_t at = 0; siblings_next_node(s->h, &at, &node);) {
-        if (!q->living || node.state != FLEET_LOST)
-            (void)sibling_ask_node(s, at - 1, q, on_sibling_answer, round_call_new(r, node.name));
+        if (q->living && node.state == FLEET_LOST)
+            continue;
+        r->asked[at - 1] = true;
+        (void)sibling_ask_node(s, at - 1, q, on_sibling_answer, round_call_new(r, node.name));
     }
 }
 
@@ -408,7 +495,11 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
     struct sibling_question sent = *q;
     struct buf path = {0};
 
-    *r = (struct sibling_round){.fns = fns, .ctx = ctx};
+    *r = (struct sibling_round){.h = s->h,
+                                .fns = fns,
+                                .ctx = ctx,
+                                .fleet = reach == REACH_FLEET && s->h->fleet,
+                                .living = q->living};
     sent.path = write_path(&path, q->path, "local=1");
     if (reach >= REACH_NODE)
         ask_workers(s, &sent, r);
@@ -429,8 +520,30 @@ static int compare_indexes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Lists workers that are ready, and this one, by index. Places that were adopted from other nodes
- * have indexes out of order. */
+bool siblings_serve(const struct heritage *h, uint32_t index)
+{
+    int place = board_resolve(h->board, index);
+
+    return index == h->index ||
+           (place >= 0 && board_ready(h->board, BOARD_WORKER0 + (unsigned)place));
+}
+
+/* Adds the indexes of this node that no worker serves now. */
+static size_t add_unserved(const struct heritage *h, uint32_t *ret, size_t n)
+{
+    const struct owners *o = read_owners(h->fleet);
+    struct fleet_own_place own;
+
+    for (size_t at = 0; n < SIBLINGS_MAX && place_table_next_own(h->fleet, &at, &own);)
+        if (own.epoch != 0 && own.index != FLEET_DISPATCHER && !siblings_serve(h, own.index))
+            ret[n++] = own.index;
+    for (size_t i = 0; n < SIBLINGS_MAX && i < o->unclaimed.n; i++)
+        if (!siblings_serve(h, o->unclaimed.at[i]))
+            ret[n++] = o->unclaimed.at[i];
+    return n;
+}
+
+/* Places that were adopted from other nodes have indexes out of order. */
 size_t siblings_list(const struct heritage *h, uint32_t *ret)
 {
     size_t n = 0;
@@ -439,6 +552,8 @@ size_t siblings_list(const struct heritage *h, uint32_t *ret)
         if (board_ready(h->board, BOARD_WORKER0 + place) || place == h->place)
             ret[n++] = board_index(h->board, place);
     }
+    if (h->fleet)
+        n = add_unserved(h, ret, n);
     if (n > 1)
         qsort(ret, n, sizeof(*ret), compare_indexes);
     return n;

@@ -34,7 +34,8 @@ struct sibling_question {
     struct str path, body;       /* body may be empty */
     const struct exchange *from; /* exchange whose key is sent along */
     uint64_t node_timeout_ms;    /* longest wait for a node; 0: an hour */
-    bool living;                 /* sibling_ask_all: nodes that are lost need not answer */
+    /* sibling_ask_all: lost nodes need not answer, nor indexes that nobody serves now */
+    bool living;
 };
 
 /* Sends a request to the worker of that index. The callback is called once, later. Returns NULL if
@@ -48,17 +49,19 @@ struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
                                     const struct sibling_question *q, http_fetch_fn fn, void *ctx);
 
 /* Finds the next other node from slot *at on that must be asked, and advances *at beyond it: one
- * that lives, or is lost with places that no node has taken. False: there is no further one. */
+ * that is up, or drains or is lost and still owns places. False: there is no further one. */
 bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret);
-
-/* Writes a member "nodes" after an order that all nodes have obeyed: those that live. */
-void siblings_put_obeyed(const struct heritage *h, struct json_out *out);
 
 /* Receivers that did not answer 2xx. */
 struct siblings_missing {
     size_t workers, nodes;
-    struct str names; /* of the nodes, separated by commas; borrowed */
+    size_t indexes;    /* number of indexes that nobody serves now */
+    struct str names;  /* of nodes and indexes, separated by commas; borrowed */
+    struct str obeyed; /* the nodes that did answer, as JSON members; borrowed */
 };
+
+/* Writes a member "nodes" after an order that this node and the `others` of a round have obeyed. */
+void siblings_put_obeyed(const struct heritage *h, struct str others, struct json_out *out);
 
 /* Callbacks of a request to every other receiver. `one` gets the body of each 2xx answer. `all` is
  * called once, after all answers, with those that failed. */
