@@ -25,7 +25,7 @@ enum { EVICT_AFTER_MS = 60 * 1000 };
 /* Time that a replaced worker may take to exit. */
 enum { JOURNAL_WAIT_MS = 5000 };
 
-/* Fetched data is also read and hashed, which may take as long as other work. */
+/* Adds the time limit of other work, because fetched data is also read and hashed. */
 uint64_t setup_fetch_limit(const struct config *c)
 {
     return c->helper_timeout_ms
@@ -75,7 +75,7 @@ void setup_warn(const struct config *c, const struct model *m, struct buf *warni
     }
 }
 
-/* A session may override these defaults. */
+/* Makes the defaults, which a session may override. */
 struct session_defaults setup_sessions(const struct config *c, bool all_text)
 {
     static const char *const histories[] = {
@@ -120,7 +120,8 @@ struct session_defaults setup_sessions(const struct config *c, bool all_text)
     return d;
 }
 
-/* Without --engine the engines are the built-in one, or those that a source lists. */
+/* Makes the engines' home: those of --engine, else those that a source lists, else the built-in
+ * one. */
 struct engine_home setup_engine_home(const struct heritage *h)
 {
     static const char *const builtin[] = {"builtin:echo"}, *const told[] = {ENGINE_SET_NONE};

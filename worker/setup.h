@@ -28,10 +28,11 @@ void setup_warn(const struct config *c, const struct model *m, struct buf *warni
  * then a timeline of its own, because the upstream renders each anew. */
 struct session_defaults setup_sessions(const struct config *c, bool all_text);
 
-/* Borrows config and folder. Without --engine the home has only the built-in engine. */
+/* Returns the home of the engines. It borrows config and folder. Without --engine the home has only
+ * the built-in engine. */
 struct engine_home setup_engine_home(const struct heritage *h);
 
-/* Sets everything except the engines themselves. */
+/* Returns the options, except the engines themselves. */
 struct engine_options setup_engines(const struct config *c, const struct model *m);
 
 /* Writes the folder's path to `dir`. Returns -1 if it is too long. */

@@ -151,7 +151,7 @@ static void on_unfinished(void *ctx, size_t bytes, bool refused)
         metrics_count_at(page, METRIC_refusals, METRIC_REFUSAL_BODIES, 0, 1);
 }
 
-/* The settings are new already; see worker_state_reload. */
+/* Applies the settings, which have been read again already (worker_state_reload). */
 static void on_reload(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);

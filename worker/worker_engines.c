@@ -14,8 +14,8 @@
 #include "worker/setup.h"
 #include "worker/worker_state.h"
 
-/* Whether images are accepted, and how sessions keep their history, depends on the engines'
- * kinds. */
+/* Sets what depends on the engines' kinds: whether images are accepted, and how sessions keep their
+ * history. */
 void worker_engines_changed(struct worker_state *w)
 {
     bool all_text = engine_pool_all_text(w->service.calls.engines);

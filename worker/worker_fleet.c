@@ -19,8 +19,8 @@
 
 enum { AWAIT_POLL_MS = 50 };
 
-/* A record that only the store has: the place was adopted, or the journal lost it in a power cut.
- */
+/* Adds a record that only the store has: the place was adopted, or the journal lost the record in a
+ * power cut. */
 static int on_back(void *ctx, uint32_t place, struct str session, struct str record, bool alone,
                    struct err *e)
 {
@@ -92,7 +92,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
     return 0;
 }
 
-/* Drops earlier records of ended sessions first, whose logs in the store have the end alone. */
+/* Drops earlier records of ended sessions first, because the store has only the ends of these. */
 void worker_fleet_serve_place(struct worker_state *w, uint32_t index)
 {
     struct ledger *l = w->service.calls.ledger;

@@ -50,8 +50,8 @@ static bool is_beginning(struct str payload)
     return kind && strcmp(kind, "create") == 0;
 }
 
-/* In a fleet a session may begin twice: the journal was damaged, and all records were read from the
- * store again. Returns whether the record applies now. */
+/* Begins a session again. In a fleet a session may begin twice, if the journal was damaged and all
+ * records were read from the store again. Returns whether the record was applied. */
 static bool begin_anew(struct worker_state *w, struct str session_id, struct str payload)
 {
     struct err e = {0};
@@ -72,7 +72,7 @@ static void add_to_copy(const struct worker_state *w, struct str session_id, str
     ledger_add_replayed(l, w->opening_index, session_id, payload, number);
 }
 
-/* Replays a record of the journal. Its notes say which answers had been delivered. */
+/* Replays a record of the journal. Notes show which answers had been delivered. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct worker_state *w = ctx;
@@ -101,8 +101,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     return 0;
 }
 
-/* Drops the remaining records of a session without a beginning. If the session was deleted its end
- * stays, and nothing was lost. In a fleet all of it is read from the store then, or was before. */
+/* Drops the remaining records of a session without a beginning. If the session was deleted, its
+ * end stays, and nothing was lost. In a fleet the session is read from the store. */
 static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
 {
     bool ended = false;

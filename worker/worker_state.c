@@ -28,7 +28,7 @@
 
 enum { LOST_MAX = 4 /* helper threads */ };
 
-/* Called once a second. */
+/* Does the work of each second. */
 void worker_state_tick(struct worker_state *w)
 {
     w->ticks++;
@@ -62,8 +62,8 @@ static void on_lost(void *env, unsigned n)
     (void)kill(getpid(), SIGTERM);
 }
 
-/* The order matters: calls and helpers, keys, engines, sinks, places. The origins of sessions are
- * counted when all sessions are known. */
+/* Opens everything in this order: calls and helpers, keys, engines, sinks, places. Each needs those
+ * before it. Origins of sessions are counted when all sessions are known. */
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                       struct err *e)
 {
@@ -156,7 +156,7 @@ unsigned worker_state_stop(struct worker_state *w)
     return lost;
 }
 
-/* keep: some helper thread hangs and may still read memory, which is then not freed. */
+/* Does not free memory that a hung helper thread may still read, with `keep`. */
 void worker_state_close(struct worker_state *w, bool keep)
 {
     struct call_env *env = &w->service.calls;

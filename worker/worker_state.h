@@ -23,19 +23,19 @@ struct worker_state {
     bool compacting, dropping;         /* a task does this (worker_journals.c) */
     uint64_t compact_after;            /* tick of the next check */
     bool many_absent;                  /* the journals had more to drop than one check does */
-    uint64_t told_records, told_bytes; /* already added to the counters */
+    uint64_t told_records, told_bytes; /* figures that were added to the counters */
     uint64_t skipped;                  /* number of replayed records that were invalid */
-    struct engine_home *engine_home;   /* own */
+    struct engine_home *engine_home;   /* owned */
     bool all_text;                     /* every engine is asked with messages */
 
     struct {
         char **at;
         size_t n, cap;
-    } orphans;                   /* sessions of these records */
+    } orphans;                   /* ids of sessions without a beginning, to be dropped */
     struct journal *opening;     /* journal whose records are being replayed */
     uint32_t opening_index;      /* index of its place */
     struct fragments *replayed;  /* fragments of its calls */
-    struct store_url *store_url; /* address of the fleet's store, own; NULL without a fleet */
+    struct store_url *store_url; /* address of the fleet's store, owned; NULL: no fleet */
     struct store *store;         /* the fleet's; NULL: no fleet */
     struct web_rules *web;       /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
@@ -63,12 +63,12 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
 int worker_fleet_open(struct worker_state *w, struct err *e);
 void worker_fleet_serve_place(struct worker_state *w, uint32_t index);
 
-/* True if the store has all records, or there is no fleet. */
+/* Returns true if the store has all records, or if there is no fleet. */
 bool worker_fleet_is_sent(const struct worker_state *w);
 
 void worker_fleet_close(struct worker_state *w);
 
-/* Waits until the store has been compared with the journals, or for a lease. */
+/* Waits until the store has been compared with the journals, at most for a lease. */
 void worker_fleet_await(struct worker_state *w);
 
 /* Returns the memory of the journals' tables of where their records are. */
@@ -77,8 +77,8 @@ uint64_t worker_state_table_bytes(const struct worker_state *w);
 /* Called once a second: notes deliveries, checks journals and sinks. */
 void worker_state_tick(struct worker_state *w);
 
-/* Reports whether everything is done that must be done before the end: no call runs, and no data is
- * on its way to a sink or a collector of spans (with `late`, these are not waited for). */
+/* Reports whether everything is done that must be done before the end: no call runs. Without
+ * `late` also: all data was sent to sinks, to the collector of spans and to the fleet's store. */
 bool worker_state_idle(struct worker_state *w, bool late);
 
 /* Ends all calls and the helpers. Returns how many helper threads do not end: the process must then
@@ -113,8 +113,8 @@ void worker_engines_changed(struct worker_state *w);
 void worker_engines_reload(struct worker_state *w);
 void worker_engines_close(struct worker_state *w);
 
-/* Opens the exporter of calls' spans, if a collector is set, before the first call. idle: nothing
- * is on its way to the collector. Returns -1 with ERR_CONFIG. */
+/* Opens the exporter of calls' spans, if a collector is set, before the first call. idle:
+ * reports whether all spans were sent. Returns -1 with ERR_CONFIG. */
 int worker_trace_open(struct worker_state *w, struct err *e);
 bool worker_trace_idle(struct worker_state *w);
 void worker_trace_close(struct worker_state *w);

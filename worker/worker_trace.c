@@ -28,7 +28,7 @@ bool worker_trace_idle(struct worker_state *w)
     return !span_exporter_drain(w->spans);
 }
 
-/* No call may be left. */
+/* Frees the exporter. No call may be left. */
 void worker_trace_close(struct worker_state *w)
 {
     call_tracer_free(w->service.calls.tracer);

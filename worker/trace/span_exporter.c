@@ -5,8 +5,8 @@
  *              v                                             '--' later, at most TRIES times;
  *           counted                                               others: dropped
  *
- * While a batch is on its way, or waits to be tried again, spans gather in the queue, whose bounds
- * are the most that a dead endpoint costs.
+ * While a batch is being sent, or waits to be tried again, spans are collected in the queue. Its
+ * bounds are the most memory that a dead endpoint costs.
  */
 #include "worker/trace/span_exporter.h"
 

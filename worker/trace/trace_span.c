@@ -58,7 +58,7 @@ void span_open(struct buf *out, const struct span *s)
                s->start_ns, s->end_ns);
 }
 
-/* A comma is needed only after an attribute. */
+/* Writes the key of an attribute, after a comma unless it is the first one. */
 static void put_key(struct buf *out, const char *key)
 {
     if (out->p[out->len - 1] != '[')
