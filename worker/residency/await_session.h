@@ -12,8 +12,8 @@ struct residency;
 struct session;
 
 /* Reads the session back if it is not in memory. Returns 0 with *ret pinned, or NULL if the session
- * is gone. With `ended`, finalized sessions whose memory was freed are read back, too. -1: it
- * cannot be read, or ERR_CANCELLED. */
+ * is gone. With `ended`, finalized sessions whose memory was freed are read back, too. Returns
+ * -1 if it cannot be read, or with ERR_CANCELLED. */
 MAY_PAUSE RG_MUSTCHECK int await_session(struct residency *r, struct str id, bool ended,
                                          struct session **ret, struct err *e);
 

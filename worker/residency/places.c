@@ -32,7 +32,6 @@ bool places_serve(const struct places *p, uint32_t index)
     return find_journal(p, index) != NULL;
 }
 
-/* The worker's own place for ids of others. */
 const struct place_journal *places_find(const struct places *p, struct str session_id)
 {
     const struct place_journal *at = NULL;

@@ -27,10 +27,10 @@ struct places {
 /* Adds a place; its journal is closed by places_done. */
 void places_add(struct places *p, uint32_t index, struct journal *journal);
 
-/* The place that holds the session: by the index in its id, else the worker's own. */
+/* Returns the place of the session, by the index in its id; of all other ids the worker's own. */
 const struct place_journal *places_find(const struct places *p, struct str session_id);
 
-/* Whether sessions of that index live here: the worker's own or an adopted place. */
+/* Reports whether this worker serves the index, as its own or as an adopted place. */
 bool places_serve(const struct places *p, uint32_t index);
 
 /* Closes all journals. */
