@@ -35,8 +35,9 @@ struct dialect_past {
      * *ret_instructions to those of its request, or absent. */
     const struct json *(*response)(void *ctx, struct arena *a, struct str response_id,
                                    struct str *ret_instructions);
-    /* Returns only the message of that response, as the session stores it. NULL: unknown id. */
-    const struct json *(*message)(void *ctx, struct str response_id);
+    /* Returns only the message of that response, as its client got it. NULL: unknown id. Sets
+     * *ret_compacts if its request asked for a compaction. */
+    const struct json *(*message)(void *ctx, struct str response_id, bool *ret_compacts);
     /* Reports whether an answer of the session has that upstream seal. NULL: no session. */
     bool (*sealed)(void *ctx, struct str seal);
     void *ctx;

@@ -59,6 +59,9 @@ const struct str *compact_asked(struct arena *a, const struct chat_request *req,
 const struct str *responses_asked(struct arena *a, const struct chat_request *req,
                                   const struct json *body);
 
+/* Reports whether a text that was recorded as ASKED_OWN is of a compaction. */
+bool responses_asked_compacts(struct str asked);
+
 /* Writes the response object of a stored answer. head->usage is that of the whole call. `asked` has
  * the members that responses_asked recorded. */
 void responses_write_stored(struct arena *a, const struct answer_head *head,

@@ -171,6 +171,12 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
     return ret;
 }
 
+/* Only the text's own last member is followed by its end alone. */
+bool responses_asked_compacts(struct str asked)
+{
+    return str_ends(asked, STR("\"" COMPACTED "\":true}"));
+}
+
 /* Returns `brief` with instructions as its last member. `brief` is not empty, since it has the
  * model. */
 static struct str with_instructions(struct arena *a, struct str brief, struct str instructions)

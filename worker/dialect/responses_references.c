@@ -1,11 +1,15 @@
 /* Finds the items that item_reference items name (responses_references.h). Ids are read strictly:
- * an id that the gateway did not make names no item. */
+ * an id that the gateway did not make names no item. The answer of a
+ * compaction has that item alone. */
 #include "worker/dialect/responses_references.h"
 
 #include <string.h>
 
+#include "common/base/arena.h"
 #include "common/base/attrs.h"
 #include "worker/dialect/responses.h"
+#include "worker/dialect/writers.h"
+#include "worker/text/request/thought_blocks.h"
 
 bool references_is_item(const struct json *item)
 {
@@ -70,6 +74,38 @@ static bool read_item_id(struct str id, struct item_id *ret)
     return ret->response.len > 0 && has_fitting_number(ret);
 }
 
+/* Returns the number of blocks of the answer's thought. Remembers that of one answer. */
+static size_t count_blocks(struct references *r, const struct json *m)
+{
+    struct arena a = {0};
+    struct thought_block *blocks = NULL;
+
+    if (r->counted != m)
+        r->n_blocks = thought_blocks_read(&a, m, &blocks);
+    r->counted = m;
+    arena_done(&a);
+    return r->n_blocks;
+}
+
+/* Reports whether the answer can have the thought or text. The number of them is not recorded. Each
+ * has bytes or a seal, and ends at a seal or at an item of a different kind. */
+static bool may_have_text(struct references *r, const struct item_id *id, const struct json *m)
+{
+    size_t thought = json_string(json_get(m, "reasoning_content")).len;
+    struct str text = json_string(json_get(m, "content"));
+    const struct json *calls = json_get(m, "tool_calls");
+    size_t n_calls = json_is(calls, JSON_ARRAY) ? calls->n : 0;
+    bool is_thought = id->kind == REFERENCED_THOUGHT;
+
+    if (!is_thought && text_blank(text)) /* only an answer without other items has an empty text */
+        return id->number == 0 && thought == 0 && n_calls == 0;
+    if (id->number == 0 && (!is_thought || thought > 0))
+        return true;
+    thought += count_blocks(r, m);
+    return id->number < (is_thought ? thought : text.len) &&
+           id->number <= n_calls + (is_thought ? text.len + r->n_blocks : thought);
+}
+
 /* Adds the key. Returns false if it is in the map. */
 static bool add_key(struct map *m, struct str key)
 {
@@ -90,15 +126,17 @@ const char *references_find(struct references *r, const struct dialect_past *pas
 {
     static const char unknown[] = "the id of an item of this session";
     const struct json *m = NULL, *call;
+    bool compacts = false;
     struct item_id v;
 
     if (read_item_id(id, &v) && past && past->message)
-        m = past->message(past->ctx, v.response);
-    if (!m)
+        m = past->message(past->ctx, v.response, &compacts);
+    if (!m || compacts != (v.kind == REFERENCED_COMPACTION))
         return unknown;
     *ret = (struct referenced_item){.kind = v.kind, .response = v.response};
     call = json_at(json_get(m, "tool_calls"), v.number);
-    if (v.kind == REFERENCED_CALL && !json_is(call, JSON_OBJECT))
+    if (v.kind == REFERENCED_CALL ? !json_is(call, JSON_OBJECT)
+                                  : !compacts && !may_have_text(r, &v, m))
         return unknown;
     if (!add_key(&r->ids, id) || (v.kind == REFERENCED_CALL && !add_key(&r->copied, v.headless)))
         return "the id of an item that no item_reference before it names";

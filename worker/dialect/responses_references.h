@@ -30,6 +30,8 @@ struct referenced_item {
 struct references {
     struct map ids;    /* of all items that were referenced */
     struct map copied; /* ids of thoughts and texts without number, of calls without head */
+    const struct json *counted; /* the answer that has n_blocks */
+    size_t n_blocks;            /* of its thought */
 };
 
 /* Reports whether the item of a request is an item_reference. The type may be absent: then it has

@@ -53,8 +53,14 @@ def test_one_item_and_a_tagged_turn(serve, way):  # noqa: F811
     records = gateway.get(f"/sessions/{session}?records=1").json()["records"]
     assert [m["role"] for m in records[1]["request"]["messages"]] == ["user", "assistant", "user"]
     assert gateway.get(f"/sessions/{session}").json()["num_branches"] == 1
+    # only the compaction can be referenced
+    bare = item["id"].removeprefix("cmp_")
+    for bad in ("msg_" + bare, "rs_" + bare, first["output"][0]["id"].replace("msg_", "cmp_")):
+        a = post(gateway, session, "/v1/responses", {"input": [{"type": "item_reference", "id": bad}, USER], "tools": TOOLS})
+        assert a.status == 400 and a.json()["error"]["param"] == "input[0].id", (bad, a.text)
     # the summary takes the history's place
-    a = post(gateway, session, "/v1/responses", {"input": [item, {"role": "user", "content": "more"}], "tools": TOOLS})
+    reference = {"type": "item_reference", "id": item["id"]}
+    a = post(gateway, session, "/v1/responses", {"input": [reference if way == "path" else item, {"role": "user", "content": "more"}], "tools": TOOLS})
     assert a.status == 200, a.text
     said = gateway.get(f"/sessions/{session}?records=1").json()["records"][2]["request"]["messages"]
     assert [m["role"] for m in said] == ["user", "user"] and said[0]["content"].endswith("\n\n" + SUMMARY)

@@ -11,9 +11,11 @@
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/image_lifts.h"
 #include "worker/dialect/request_members.h"
+#include "worker/dialect/responses.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/known_bodies.h"
 #include "worker/plane/call/call_env.h"
+#include "worker/plane/call/told.h"
 #include "worker/plane/call/upstream_body.h"
 #include "worker/plane/call/work.h"
 #include "worker/session/store/session.h"
@@ -32,6 +34,7 @@ struct past_look {
     struct arena *arena;
     struct str response_id;
     const struct json *messages; /* found messages, or the one message; or NULL */
+    bool compacts;               /* the one message answers a compaction */
     struct str
         asked; /* echo text of the request, in the session that the call holds, or in the arena */
     /* instructions if they are not in `asked`: text of the first message */
@@ -110,14 +113,19 @@ static void look_at_one(void *ctx)
     const struct session *s =
         session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
 
-    l->messages = s ? session_message(s, l->response_id) : NULL;
+    struct str text = {0};
+    struct told told;
+
+    l->messages = s ? session_message(s, l->response_id, &text) : NULL;
+    l->compacts = told_read(text, &told) && responses_asked_compacts(told.asked);
 }
 
-static const struct json *past_message(void *ctx, struct str response_id)
+static const struct json *past_message(void *ctx, struct str response_id, bool *ret_compacts)
 {
     struct past_look l = {.call = ctx, .response_id = response_id};
 
     look(&l, look_at_one);
+    *ret_compacts = l.compacts;
     return l.messages;
 }
 

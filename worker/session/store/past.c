@@ -137,12 +137,16 @@ const struct json *session_messages(const struct session *s, struct arena *a,
     return t && t->node ? node_messages(t->node, 0, a) : NULL;
 }
 
-const struct json *session_message(const struct session *s, struct str response_id)
+const struct json *session_message(const struct session *s, struct str response_id,
+                                   struct str *ret_told)
 {
     const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
 
     CHECK(s->residence == RESIDENT);
-    return t && t->node && t->node->depth > 0 ? t->node->msg.json : NULL;
+    if (!t || !t->node || t->node->depth == 0)
+        return NULL;
+    *ret_told = t->told;
+    return t->message;
 }
 
 /* Returns the text of the conversation's first message. */

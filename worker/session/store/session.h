@@ -377,9 +377,10 @@ struct str session_call_key(const struct session *s, uint64_t call);
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id);
 
-/* Returns that answer's own message, the last of these, as the session has it. Returns NULL for
- * unknown ids. */
-const struct json *session_message(const struct session *s, struct str response_id);
+/* Returns that answer's own message, the last of these, as its client got it. Returns NULL for
+ * unknown ids. *ret_told is the answer's other data (told.h). */
+const struct json *session_message(const struct session *s, struct str response_id,
+                                   struct str *ret_told);
 
 /* Reports whether a thought of some answer of the session has that seal (thought_blocks.h). */
 bool session_has_seal(const struct session *s, struct str seal);

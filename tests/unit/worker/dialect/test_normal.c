@@ -27,7 +27,7 @@ static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
         json_parse(a,
                    STR("[{\"role\":\"system\",\"content\":\"sys\"},{\"role\":\"user\",\"content\":"
                        "\"hi\"},{\"role\":\"assistant\",\"content\":\"I look.\","
-                       "\"reasoning_content\":\"r\",\"tool_calls\":[{\"id\":\"call_1\",\"type\":"
+                       "\"reasoning_content\":\"why\",\"tool_calls\":[{\"id\":\"call_1\",\"type\":"
                        "\"function\",\"function\":{\"name\":\"read\",\"arguments\":\"{\\\"path\\\" "
                        ":\\\"a\\\"}\"}}]}]"),
                    &v, NULL),
@@ -35,21 +35,35 @@ static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
     return v;
 }
 
-static const struct json *stored_message(void *ctx, struct str id)
+/* Answers of which some have few items. "comp" answers a compaction. */
+static const struct {
+    const char *id, *message;
+} stored[] = {
+    {"r2",
+     "{\"content\":\"Second.\",\"reasoning_content\":\"how\",\"tool_calls\":[{\"id\":\"call_1\","
+     "\"type\":\"function\",\"function\":{\"name\":\"read\",\"arguments\":\"{\\\"path\\\" :"
+     "\\\"a\\\"}\"}},{\"id\":\"call_2\",\"type\":\"function\",\"function\":{\"name\":\"write\","
+     "\"arguments\":\"{}\"}}]}"},
+    {"comp", "{\"content\":\"A summary.\",\"reasoning_content\":\"why\"}"},
+    {"text", "{\"content\":\"A text.\"}"},
+    {"none", "{\"content\":\"\"}"},
+    {"calls",
+     "{\"content\":\" \",\"tool_calls\":[{\"id\":\"call_1\",\"type\":\"function\",\"function\":"
+     "{\"name\":\"read\",\"arguments\":\"{}\"}}]}"},
+    {"mind", "{\"content\":null,\"reasoning_content\":\"hm\"}"},
+    {"seal",
+     "{\"content\":\"\",\"thinking_blocks\":[{\"type\":\"redacted_thinking\",\"data\":\"s\"}]}"}};
+
+static const struct json *stored_message(void *ctx, struct str id, bool *ret_compacts)
 {
     struct str instructions;
-    const struct json *all = past_r1(NULL, ctx, id, &instructions);
+    const struct json *v = NULL;
 
-    if (str_eq_c(id, "r2"))
-        cr_assert_eq(json_parse(ctx,
-                                STR("[0,1,{\"content\":\"Second.\",\"reasoning_content\":\"q\","
-                                    "\"tool_calls\":[{\"id\":\"call_1\",\"type\":\"function\","
-                                    "\"function\":{\"name\":\"read\",\"arguments\":\"{\\\"path\\\" "
-                                    ":\\\"a\\\"}\"}},{\"id\":\"call_2\",\"type\":\"function\","
-                                    "\"function\":{\"name\":\"write\",\"arguments\":\"{}\"}}]}]"),
-                                &all, NULL),
-                     0);
-    return json_at(all, 2);
+    *ret_compacts = str_eq_c(id, "comp");
+    for (size_t i = 0; i < ARRAY_LEN(stored); i++)
+        if (str_eq_c(id, stored[i].id))
+            cr_assert_eq(json_parse(ctx, str_cstr(stored[i].message), &v, NULL), 0);
+    return v ? v : json_at(past_r1(NULL, ctx, id, &instructions), 2);
 }
 
 static const struct dialect *dialect_named(struct str name)
@@ -120,18 +134,24 @@ TEST(normal, what_clients_send)
     cr_assert_gt(n, 20);
 }
 
+static int parse_items(struct arena *a, const char *items, struct err *e)
+{
+    const struct json *body = NULL;
+    const struct dialect_past past = {.response = past_r1, .message = stored_message, .ctx = a};
+    struct chat_request req;
+
+    cr_assert_eq(json_parse(a, arena_printf(a, "{\"input\":[%s]}", items), &body, e), 0, "%s: %s",
+                 items, e->text);
+    return dialect_responses.parse(a, body, NULL, &past, &req, e);
+}
+
 /* Refuses an id that the gateway did not give to an item, and one that is there already. */
 static void expect_bad_reference(const char *ids)
 {
     struct arena a = {0};
-    const struct json *body = NULL;
-    const struct dialect_past past = {.response = past_r1, .message = stored_message, .ctx = &a};
-    struct chat_request req;
     struct err e = {0};
-    struct str text = arena_printf(&a, "{\"input\":[%s]}", ids);
 
-    cr_assert_eq(json_parse(&a, text, &body, &e), 0, "%s: %s", ids, e.text);
-    cr_expect_eq(dialect_responses.parse(&a, body, NULL, &past, &req, &e), -1, "%s", ids);
+    cr_expect_eq(parse_items(&a, ids, &e), -1, "%s", ids);
     cr_expect(str_ends(str_cstr(e.param), STR("].id")) && e.kind == ERR_INVALID, "%s: %s", ids,
               e.text);
     arena_done(&a);
@@ -140,9 +160,11 @@ static void expect_bad_reference(const char *ids)
 TEST(normal, references_name_an_item)
 {
     static const char *const bad[] = {
-        "fc_r1_1", "fc_r1",    "fc_r1_x",    "fc_r1_",  "fc_r1_00",   "ctc_r1_9",
-        "tsc_",    "fc_r1_-1", "r1",         "resp_r1", "msg_r1_0",   "msg_",
-        "rs_r1_x", "cmp_r1_1", "msg_r1_1_2", "msg_r3",  "chatcmpl-r1"};
+        "fc_r1_1",    "fc_r1",     "fc_r1_x",     "fc_r1_",     "fc_r1_00", "ctc_r1_9", "tsc_",
+        "fc_r1_-1",   "r1",        "resp_r1",     "msg_r1_0",   "msg_",     "rs_r1_x",  "cmp_r1_1",
+        "msg_r1_1_2", "msg_r3",    "chatcmpl-r1", "rs_r1_9",    "msg_r1_9", "rs_text",  "rs_none",
+        "rs_calls",   "msg_calls", "msg_mind",    "msg_text_1", "cmp_r1",   "cmp_none", "msg_comp",
+        "rs_comp",    "rs_seal_1", "msg_seal_1"};
     char item[64];
 
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -154,6 +176,22 @@ TEST(normal, references_name_an_item)
     expect_bad_reference(REFERENCE("fc_r1_0") "," REFERENCE("ctc_r1_0"));
     expect_bad_reference(REFERENCE("tsc_r1_0") "," REFERENCE("fc_r1_0"));
     expect_bad_reference(REFERENCE("msg_r1") "," REFERENCE("msg_r2") "," REFERENCE("msg_r1"));
+}
+
+TEST(normal, references_to_the_items_that_an_answer_has)
+{
+    static const char *const good[] = {"msg_text", "msg_none", "fc_calls_0", "rs_mind",
+                                       "rs_seal",  "msg_seal", "cmp_comp",   "msg_r2_2"};
+
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        struct arena a = {0};
+        struct err e = {0};
+        struct str item =
+            arena_printf(&a, "{\"id\":\"%s\"},{\"role\":\"user\",\"content\":\"x\"}", good[i]);
+
+        cr_expect_eq(parse_items(&a, item.p, &e), 0, "%s: %s", good[i], e.text);
+        arena_done(&a);
+    }
 }
 
 static struct str header_of(const void *ctx, const char *name)
