@@ -17,7 +17,7 @@ static const char USAGE[] =
     "usage: rollgate fleet status [--json] | endpoints [--wait N] [--json] | drain NODE\n"
     "                      [--gateway URL] [--key-file FILE] [--ca-file FILE]\n";
 
-enum { POLL_MS = 200 };
+enum { POLL_MS = 200, VAIN_POLLS = 15 };
 
 /* Counts the places of a node (an absent name: without an owner), and those that are not whole. */
 static unsigned count_places(const struct json *places, struct str name, unsigned *ret_partial)
@@ -152,14 +152,44 @@ static int await_endpoints(const struct gateway_client_options *o, uint64_t wait
     return 0;
 }
 
-/* Asks the node itself, then waits until it owns nothing. */
+/* Whether the node has ended: others take its places now, or never. */
+static bool is_lost(const struct json *fleet, const char *name)
+{
+    const struct json *n = find_node(fleet, name);
+
+    return !n || str_eq_c(json_string(json_get(n, "state")), "lost");
+}
+
+/* Waits until the node owns nothing. Polls without an answer, or while it is lost, are limited. */
+static int await_drained(const struct gateway_client_options *o, const char *name,
+                         struct arena *arena, struct buf *answer)
+{
+    unsigned owned = 1, partial, vain = 0;
+    const struct json *fleet = NULL;
+
+    while (owned > 0 && vain < VAIN_POLLS) {
+        arena_reset(arena);
+        pause_ms(POLL_MS);
+        fleet = ask(o, "GET", "/fleet", arena, answer);
+        if (fleet)
+            owned = count_places(json_get(fleet, "places"), str_cstr(name), &partial);
+        vain = !fleet || is_lost(fleet, name) ? vain + 1 : 0;
+    }
+    if (owned == 0)
+        printf("node %s has no places any more\n", name);
+    else if (fleet)
+        fprintf(stderr, "rollgate fleet: node %s has ended, and %u of its places were not taken\n",
+                name, owned);
+    return owned == 0 ? 0 : -1;
+}
+
+/* Asks the node itself, then waits. */
 static int drain_node(struct gateway_client_options *o, const char *name, struct arena *arena,
                       struct buf *answer)
 {
     const struct json *fleet = ask(o, "GET", "/fleet", arena, answer), *n;
     struct gateway_client_options to = *o;
     char address[TERMINAL_NAME], url[TERMINAL_NAME + 8];
-    unsigned owned, partial;
 
     n = fleet ? find_node(fleet, name) : NULL;
     if (fleet && !n)
@@ -171,15 +201,7 @@ static int drain_node(struct gateway_client_options *o, const char *name, struct
     to.url = url;
     if (!ask(&to, "POST", "/fleet/drain", arena, answer))
         return -1;
-    do {
-        arena_reset(arena);
-        pause_ms(POLL_MS);
-        fleet = ask(o, "GET", "/fleet", arena, answer);
-        owned = fleet ? count_places(json_get(fleet, "places"), str_cstr(name), &partial) : 0;
-    } while (owned > 0);
-    if (fleet)
-        printf("node %s has no places any more\n", name);
-    return fleet ? 0 : -1;
+    return await_drained(o, name, arena, answer);
 }
 
 /* --- commands --- */

@@ -1,4 +1,6 @@
 """A lost node's places get other owners; a node that returns finds some of its places taken."""
+import http.server
+import json
 import os
 import signal
 import subprocess
@@ -237,6 +239,33 @@ def test_the_command_drains_a_node(fleet):
     assert out[0].returncode == 0 and "has no places" in out[0].stdout, out[0]
     unknown = command(fleet, "drain", "x")
     assert unknown.returncode == 1 and 'no node "x"' in unknown.stderr
+
+
+def test_the_drain_command_ends_when_the_node_is_lost():
+    """A place that is not whole stays with its node. One answer that fails does not end the command."""
+    class Node(http.server.BaseHTTPRequestHandler):
+        requests = []
+
+        def do_GET(self):
+            self.requests.append(self.command)
+            state = "up" if len(self.requests) < 4 else "lost"
+            fleet = {"nodes": [{"name": "b", "state": state, "address": f"127.0.0.1:{self.server.server_port}"}],
+                     "places": [{"index": 0, "node": "b", "whole": False}]}
+            body = json.dumps(fleet).encode()
+            self.send_response(503 if len(self.requests) == 3 else 200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Node) as server:
+        threading.Thread(target=server.serve_forever).start()
+        out = subprocess.run([g.BINARY, "fleet", "drain", "b", f"--gateway=http://127.0.0.1:{server.server_port}"],
+                             capture_output=True, text=True, timeout=60, check=False)
+        server.shutdown()
+    assert out.returncode == 1 and "node b has ended, and 1 of its places were not taken" in out.stderr, out
+    assert Node.requests[:4] == ["GET", "POST", "GET", "GET"]
 
 
 def test_waits_of_a_drained_node_end_at_once(fleet):
