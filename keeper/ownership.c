@@ -144,6 +144,8 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch),
                     c->adopts);
         place_table_set_renewed(k->table, c->index, c->sent_ms);
+        if (c->adopts && a->whole && loop_timer_active(&k->leave)) /* no worker will serve it */
+            place_table_report_left(k->table, c->index, a->epoch);
     } else {
         log_refusal(c, a);
     }

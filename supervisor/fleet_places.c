@@ -8,6 +8,7 @@
  *                   store's records; a new worker of the block replaces the one that ended
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -187,9 +188,11 @@ void fleet_places_leave(struct supervisor *s)
     struct err e;
 
     atomic_store(&s->board->leaving, 1);
-    if (keeper->pid && order_send(keeper->control_fd, &order, -1, &e))
+    if (keeper->pid && order_send(keeper->control_fd, &order, -1, &e)) {
         log_warn(NULL, "order not taken, replacing the process", LOG_T("process", "keeper"),
                  LOG_T("reason", e.text));
+        (void)kill(keeper->pid, SIGKILL); /* the next one sees `leaving` */
+    }
     for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++) { /* all, so that no worker adopts */
         wanted[i] = s->processes[BOARD_WORKER0 + i].wanted;
         s->processes[BOARD_WORKER0 + i].wanted = false;

@@ -191,6 +191,34 @@ TEST(ownership, a_keeper_that_starts_in_a_drain_claims_no_index)
     end_case(&f);
 }
 
+static void on_nothing(struct loop_timer *t)
+{
+    (void)t;
+}
+
+TEST(ownership, a_claim_that_is_answered_in_a_drain_is_released)
+{
+    const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
+    const struct store_answer done = {.verdict = STORE_DONE, .epoch = 10, .base = 9, .whole = true};
+    struct fleet_own_place own;
+    struct keeper_case f;
+    size_t at = 0;
+    struct err e;
+
+    begin_case(&f);
+    f.k.loop = loop_new(&e);
+    add_block(&f);
+    list(&f, OTHER, released, 1);
+    (void)adopting_claim_lost(&f.k);
+    loop_timer_set(f.k.loop, &f.k.leave, LEASE_MS, on_nothing);
+    answer_claim(&f.store, &done);
+    cr_assert(place_table_next_own(f.k.table, &at, &own));
+    cr_assert(own.index == OTHER && own.epoch == 10 && own.left_epoch == 10);
+    loop_timer_stop(f.k.loop, &f.k.leave);
+    loop_free(f.k.loop);
+    end_case(&f);
+}
+
 TEST(ownership, a_folder_that_hinders_an_adoption_is_reported)
 {
     const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
