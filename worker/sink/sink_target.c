@@ -213,7 +213,7 @@ static void send_first(struct target *t)
     if (!t->first || t->sending)
         return;
     parcel_path(t, t->first, &path);
-    if ((t->first->group ? spooled_open_whole : spooled_open)(path.p, t->open, &e) == 0) {
+    if ((t->first->group ? spooled_open_group : spooled_open)(path.p, t->open, &e) == 0) {
         t->sending = true;
         t->kind->send(t, path.p);
     } else if (e.kind == ERR_IO) { /* descriptors or memory ran out: other files first */

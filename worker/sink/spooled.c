@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/arena.h"
+#include "common/codec/json.h"
+
 /* Maps the file. ERR_NOT_FOUND and ERR_INVALID are permanent; ERR_IO may pass. */
 static int open_bytes(const char *path, struct spooled *ret, struct err *e)
 {
@@ -37,10 +40,20 @@ static int open_bytes(const char *path, struct spooled *ret, struct err *e)
     return 0;
 }
 
-int spooled_open_whole(const char *path, struct spooled *ret, struct err *e)
+int spooled_open_group(const char *path, struct spooled *ret, struct err *e)
 {
+    const struct json *v = NULL;
+    struct arena a = {0};
+    bool is_entry;
+
     if (open_bytes(path, ret, e))
         return -1;
+    is_entry = json_parse(&a, ret->bytes, &v, NULL) == 0 && json_is(v, JSON_OBJECT) && v->n > 0;
+    arena_done(&a);
+    if (!is_entry) {
+        spooled_close(ret);
+        return err_set(e, ERR_INVALID, "%s is not a JSON object with members", path);
+    }
     *vec_push(&ret->pieces) = (struct piece){0, ret->bytes.len};
     return 0;
 }

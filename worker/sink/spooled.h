@@ -13,8 +13,9 @@ struct spooled {
  * (not a whole export) or ERR_IO (unreadable now). Close it with spooled_close. */
 int spooled_open(const char *path, struct spooled *ret, struct err *e);
 
-/* Maps a file that is a single piece. Otherwise like spooled_open. */
-int spooled_open_whole(const char *path, struct spooled *ret, struct err *e);
+/* Maps the file of a settled group, a JSON object with members, as a single piece. Otherwise like
+ * spooled_open. */
+int spooled_open_group(const char *path, struct spooled *ret, struct err *e);
 /* Unmaps the file and frees the positions. Accepts a zeroed struct. */
 void spooled_close(struct spooled *s);
 
