@@ -1,10 +1,13 @@
 """Orders in a fleet: a version of the weights, an adapter, pause and resume reach all living nodes, or fail with the names of the others."""
+import http.client
+import json
 import threading
 
 import pytest
 
 import gateway as g
-from fleet_kit import AS_ADMIN, Fleet, Later, PlayedNode
+from asides_engine import AsidesEngine
+from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, PlayedNode
 
 NODES = "abc"
 
@@ -109,3 +112,22 @@ def test_a_node_that_joins_during_an_order_has_not_obeyed(front):
             assert later.get().status == 503 and "1 nodes did not obey (y)" in later.answer.text, later.answer.text
             y.handler = lambda conn, _: y.answer(conn, '{"status":"ok","drained":true}')
             assert order(front, "a", "/admin/weight_version", {"version": 7}).json()["nodes"] == {n: "obeyed" for n in "axy"}
+
+
+def test_a_version_reaches_all_nodes_though_its_client_has_left(tmp_path):
+    push = "/update_weight_version"
+    with AsidesEngine("sglang", asides={push: {"success": True}}) as engine, Fleet(tmp_path, "a", engine=f"one={engine.setting}") as front, \
+            PlayedNode(front, "x", 7) as x:
+        x.handler = lambda conn, _: x.answer(conn, '{"status":"ok","drained":true}')
+        g.wait_until(lambda: front.state("a", "x") == "up", what="x is known")
+        engine.aside_held = threading.Event()
+        client = http.client.HTTPConnection("127.0.0.1", front["a"].port)
+        client.request("POST", "/admin/weight_version", json.dumps({"version": 7, "engines": True}), AS_ADMIN)
+        g.wait_until(lambda: engine.count(push) == 1, what="the engine is asked")
+        client.close()
+        g.wait_until(lambda: front["a"].metrics()["rollgate_connections"] <= 1, what="the client has left")
+        assert front["a"].get("/sessions?here=1", headers=AS_ADMIN).status == 200
+        engine.aside_held.set()
+        assert x.wait(lambda: x.requests), "x gets the order"
+        (asked,) = x.requests
+        assert (asked.target, asked.get("x-api-key")) == ("/admin/weight_version?here=1", [ADMIN])

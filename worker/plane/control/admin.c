@@ -31,10 +31,10 @@ struct pause_order {
     unsigned dialect;
     bool draining; /* this worker waits for its own calls to end */
     bool drained;
-    bool others_busy;      /* a different worker gave up waiting for its calls */
-    struct buf version;    /* version that is set on the engines */
-    struct buf told;       /* the engines' result, as JSON */
-    struct buf path, body; /* of the request, for the other workers */
+    bool others_busy;            /* a different worker gave up waiting for its calls */
+    struct buf version;          /* version that is set on the engines */
+    struct buf told;             /* the engines' result, as JSON */
+    struct buf path, body, keys; /* of the request, for the others */
     enum reach reach;
     double work_s; /* time that a node may need for the order, besides NODE_S */
     size_t workers_failed, nodes_failed;
@@ -48,6 +48,7 @@ static void order_free(struct pause_order *o)
     buf_done(&o->told);
     buf_done(&o->path);
     buf_done(&o->body);
+    buf_done(&o->keys);
     buf_done(&o->names);
     buf_done(&o->obeyed);
     free(o);
@@ -87,6 +88,9 @@ static void order_end(struct pause_order *o)
         return;
     loop_timer_stop(o->service->calls.loop, &o->timer);
     if (!o->x) {
+        if (check_reached(o, &e))
+            log_warn(NULL, "an order whose client has left did not reach all",
+                     LOG_T("error", e.text));
         order_free(o);
         return;
     }
@@ -196,6 +200,7 @@ static struct pause_order *order_new(struct service_request *r)
     o->reach = reach_of_request(r->x);
     buf_add_str(&o->path, exchange_path(r->x));
     buf_add_str(&o->body, exchange_body(r->x));
+    siblings_write_keys(r->x, &o->keys);
     exchange_watch(o->x, on_closed, o);
     return o;
 }
@@ -206,7 +211,7 @@ static void ask_others(struct pause_order *o)
     struct sibling_question q = {.method = "POST",
                                  .path = buf_str(&o->path),
                                  .body = buf_str(&o->body),
-                                 .from = o->x,
+                                 .keys = buf_str(&o->keys),
                                  .node_timeout_ms = (uint64_t)((o->work_s + NODE_S) * 1000),
                                  .living = true};
 
@@ -261,8 +266,8 @@ static int tell_weights(struct service_request *r, struct str adapter, const str
                        : keep_weights(r->service, adapter, json_text(version), e);
 }
 
-/* Called after the engines were told, or could not be: sets the version in the gateway. The other
- * workers read the file at once or, if the client has left, when they see its change. */
+/* Called after the engines were told, or could not be: sets the version in the gateway, of all
+ * nodes, even if the client has left. */
 static void on_engines_told(void *ctx, struct version_round *round)
 {
     struct pause_order *o = ctx;
@@ -271,9 +276,7 @@ static void on_engines_told(void *ctx, struct version_round *round)
 
     version_round_write(round, &out);
     if (keep_weights(o->service, (struct str){0}, buf_str(&o->version), &e) == 0) {
-        if (o->x)
-            ask_others(o);
-        order_end(o);
+        order_give(o);
         return;
     }
     if (o->x) {

@@ -114,6 +114,15 @@ static struct http_client *client_of(struct siblings *s, uint32_t index, struct 
     return s->clients[place];
 }
 
+void siblings_write_keys(const struct exchange *x, struct buf *out)
+{
+    struct presented shown = {.n = 0};
+
+    exchange_keys(x, &shown); /* the keys from any place in the request */
+    for (size_t i = 0; i < shown.n; i++)
+        buf_printf(out, "x-api-key: %.*s\r\n", (int)shown.at[i].len, shown.at[i].p);
+}
+
 /* Sends the question. Copies the body, so that the caller may free its own at once. */
 static struct http_fetch *send_question(struct http_client *client,
                                         const struct sibling_question *q, uint64_t timeout_ms,
@@ -122,11 +131,10 @@ static struct http_fetch *send_question(struct http_client *client,
     struct http_fetch *f;
     struct buf headers = {0};
     struct buf sent = {0};
-    struct presented shown = {.n = 0};
-
-    exchange_keys(q->from, &shown); /* the keys from any place in the request */
-    for (size_t i = 0; i < shown.n; i++)
-        buf_printf(&headers, "x-api-key: %.*s\r\n", (int)shown.at[i].len, shown.at[i].p);
+    if (q->from)
+        siblings_write_keys(q->from, &headers);
+    else
+        buf_add_str(&headers, q->keys);
     buf_add_str(&sent, q->body);
     f = http_fetch(client,
                    &(struct http_request){

@@ -14,6 +14,7 @@
 #include "common/net/http_fetch.h"
 #include "common/serve/reach.h"
 
+struct buf;
 struct exchange;
 struct fleet_node;
 struct heritage;
@@ -32,11 +33,15 @@ void siblings_free(struct siblings *s);
 struct sibling_question {
     const char *method;
     struct str path, body;       /* body may be empty */
-    const struct exchange *from; /* exchange whose key is sent along */
+    const struct exchange *from; /* exchange whose keys are sent along; NULL: `keys` are */
+    struct str keys;             /* of siblings_write_keys */
     uint64_t node_timeout_ms;    /* longest wait for a node; 0: an hour */
     /* sibling_ask_all: lost nodes need not answer, nor indexes that nobody serves now */
     bool living;
 };
+
+/* Appends the keys of the exchange, for a question that may be sent when it is over. */
+void siblings_write_keys(const struct exchange *x, struct buf *out);
 
 /* Sends a request to the worker of that index. The callback is called once, later. Returns NULL if
  * the worker has no socket. */
