@@ -36,6 +36,13 @@ struct journal_tally {
     bool open;
 };
 
+/* Reports whether a record is a group's: a JSON object in the dispatcher's journal. A session's
+ * record may have no kind because a newer program wrote it, or because its head is unreadable. */
+static bool is_of_group(struct str payload)
+{
+    return !session_record_kind(payload) && str_starts(payload, STR("{"));
+}
+
 static void free_ids(struct journal_tally *v)
 {
     struct map_slot *slot;
@@ -68,7 +75,7 @@ static void on_segment(void *ctx, uint32_t segment, uint64_t bytes)
     v->open = true;
 }
 
-/* Writes the kind of a record that is not a session's: that of a group has it as its member t. */
+/* Writes the kind of a record without one of a session: that of a group has it as its member t. */
 static void put_group_kind(struct str payload, struct json_out *o)
 {
     struct arena a = {0};
@@ -90,7 +97,7 @@ static void print_record(const struct scan_record *r, bool note)
     json_out_obj(&o);
     json_out_member_i64(&o, "segment", r->segment);
     json_out_member_i64(&o, "offset", (int64_t)r->offset);
-    json_out_key(&o, kind ? "session_id" : "group");
+    json_out_key(&o, !note && is_of_group(r->payload) ? "group" : "session_id");
     if (note)
         json_out_null(&o);
     else
@@ -120,7 +127,7 @@ static void on_record(void *ctx, const struct scan_record *r)
     } else if (!note && !map_get(&v->ids, r->id)) {
         char *id = mem_strndup(r->id.p, r->id.len);
 
-        v->has_groups = v->has_groups || !session_record_kind(r->payload);
+        v->has_groups = v->has_groups || is_of_group(r->payload);
         (void)map_set(&v->ids, str_cstr(id), id);
     }
 }
@@ -295,7 +302,7 @@ static void on_kept_record(void *ctx, const struct scan_record *r)
     uint64_t skipped = v->replayed.skipped;
     struct loss *loss;
 
-    if (!str_eq_c(r->id, JOURNAL_NOTE) && !session_record_kind(r->payload)) {
+    if (!str_eq_c(r->id, JOURNAL_NOTE) && is_of_group(r->payload)) {
         v->has_groups = true; /* the dispatcher's journal; its records cannot be checked */
         return;
     }

@@ -107,6 +107,31 @@ def test_foreign_files_do_not_matter(folder):
     assert open(f"{folder}/notes.txt").read() == "not yours"
 
 
+def change_first_record(folder, at, new_bytes):
+    """Changes bytes of its payload, and makes its sum right again."""
+    data = bytearray(open(last_segment(folder), "rb").read())
+    size = int.from_bytes(data[8:12], "little")
+    at += 8 + 9 + data[16]      # the segment's head, the record's head and the session's id
+    data[at:at + len(new_bytes)] = new_bytes
+    data[12:16] = crc32c(bytes(data[8:12]) + bytes(data[16:16 + size])).to_bytes(4, "little")
+    with open(last_segment(folder), "wb") as f:
+        f.write(data)
+
+
+@pytest.mark.parametrize("head", [b"\x63", b"\xff" * 11], ids=["a newer type", "an unreadable head"])
+def test_a_record_without_a_known_kind_is_no_groups(folder, head):
+    first = json.loads(run("journal", "dump", folder).stdout.splitlines()[0])
+    change_first_record(folder, 0, head)
+    line = json.loads(run("journal", "dump", folder).stdout.splitlines()[0])
+    assert (line["session_id"], line["kind"]) == (first["session_id"], "?")
+    said = run("journal", "check", folder).stdout
+    assert " sessions, " in said and " groups, " not in said
+    os.unlink(f"{folder}/MANIFEST")
+    said = run("journal", "repair", folder)
+    assert said.returncode == 0 and "groups have records" not in said.stdout, said
+    assert f"session {first['session_id']}: lost whole" in said.stdout, said
+
+
 @pytest.mark.parametrize("where", ["manifest", "segment", "record"])
 def test_another_version_is_left_alone(folder, where, start):
     said_version = {"manifest": "format 2", "segment": "version 2", "record": "version 99"}[where]
@@ -119,13 +144,7 @@ def test_another_version_is_left_alone(folder, where, start):
         with open(last_segment(folder), "r+b") as f:
             f.write(b"RGJ2")
     else:
-        data = bytearray(open(last_segment(folder), "rb").read())
-        size = int.from_bytes(data[8:12], "little")
-        id_length = data[16]
-        data[8 + 9 + id_length + 1] = 99    # the record's own version, behind its type
-        data[12:16] = crc32c(bytes(data[8:12]) + bytes(data[16:16 + size])).to_bytes(4, "little")
-        with open(last_segment(folder), "wb") as f:
-            f.write(data)
+        change_first_record(folder, 1, b"\x63")    # the record's own version, behind its type
     before = content(folder)
     for command in (COMMANDS if where != "record" else COMMANDS[2:]):
         said = run(*command, folder)
