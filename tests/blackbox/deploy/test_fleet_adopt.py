@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 
 import gateway as g
 import pytest
@@ -275,7 +274,7 @@ def test_waits_of_a_drained_node_end_at_once(fleet):
     waits = [threading.Thread(target=lambda node=node: answers.append(fleet[node].get(path, headers=AS_ADMIN))) for node in "ab"]
     for thread in waits:
         thread.start()
-    time.sleep(0.5)
+    g.pause(0.5, "the workers have got the waits")
     assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
     fleet["a"].wait(20)
     for thread in waits:
