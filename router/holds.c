@@ -63,8 +63,8 @@ static void recall_lent(struct hub *h)
     h->own_places = sum;
 }
 
-/* Whether the node that serves the request is lost, and its place has a new owner. A node that
- * lives answers by itself. */
+/* Whether the node that serves the request is lost, and its place, if it has one, has a new owner.
+ * A node that lives answers by itself. */
 static bool has_new_owner(const struct conn *c)
 {
     const struct place_table *t = c->hub->heritage->fleet;
@@ -86,9 +86,9 @@ static void cut_hops(struct hub *h)
     }
 }
 
-void holds_watch_hop(struct conn *c)
+void holds_watch_hop(struct conn *c, uint32_t node)
 {
-    c->hold.node = owner_find(c->hub->heritage->fleet, c->hold.place).node;
+    c->hold.node = node;
     list_append(&c->hub->hops, &c->hold.hop);
 }
 

@@ -17,7 +17,9 @@ enum { LOGGED_PER_SECOND = 1 };
 
 uint32_t node_gate_place(const struct route *route)
 {
-    return route->kind == ROUTE_DISPATCHER ? FLEET_DISPATCHER : route->index;
+    if (route->kind == ROUTE_DISPATCHER)
+        return FLEET_DISPATCHER;
+    return route->kind == ROUTE_WORKER ? route->index : NODE_GATE_NO_PLACE;
 }
 
 /* Logs what is wrong with the nodes' settings: no client is at fault. A gateway without other nodes
@@ -156,10 +158,12 @@ static int find_any(const struct hub *h, const struct http1_head *head, bool nam
 static bool is_leaving(const struct hub *h, uint32_t index)
 {
     const struct board *b = h->heritage->board;
-    int place =
-        atomic_load_explicit(&b->leaving, memory_order_relaxed) ? board_place(b, index) : -1;
+    int place;
 
-    return place >= 0 && !board_ready(b, BOARD_WORKER0 + (unsigned)place);
+    if (!atomic_load_explicit(&b->leaving, memory_order_relaxed))
+        return false;
+    place = board_resolve(b, index);
+    return place < 0 || !board_ready(b, BOARD_WORKER0 + (unsigned)place);
 }
 
 /* Returns the upstream for an owner, which is not OWNER_UNKNOWN; -1: there is none now. */

@@ -19,7 +19,11 @@ struct route;
 int node_gate_find(const struct hub *h, const struct http1_head *head, const struct route *route,
                    int *ret_upstream, struct err *e);
 
-/* The place of a request that is a worker's or the dispatcher's (place_table.h). */
+/* No place of the place table. */
+#define NODE_GATE_NO_PLACE (UINT32_MAX - 1)
+
+/* The place of a request that is a worker's or the dispatcher's (place_table.h). Any other request
+ * has NODE_GATE_NO_PLACE. */
 uint32_t node_gate_place(const struct route *route);
 
 #endif

@@ -257,6 +257,11 @@ bool upstreams_is_node(const struct upstreams *u, int upstream)
     return u->nodes && upstreams_is_peer(upstream);
 }
 
+uint32_t upstreams_node(int upstream)
+{
+    return (uint32_t)upstream - BOARD_WORKERS_MAX;
+}
+
 struct str upstreams_own_name(const struct upstreams *u, char text[UPSTREAMS_NAME_TEXT])
 {
     const struct place_table *t = u->heritage->fleet;

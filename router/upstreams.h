@@ -74,6 +74,9 @@ int upstreams_find_node(struct upstreams *u, uint32_t slot);
 /* Reports whether the upstream is a different node of the fleet. */
 bool upstreams_is_node(const struct upstreams *u, int upstream);
 
+/* Returns the slot of the node that the upstream is. */
+uint32_t upstreams_node(int upstream);
+
 /* Writes the name of this node of the fleet, and returns it. */
 enum { UPSTREAMS_NAME_TEXT = 64 };
 struct str upstreams_own_name(const struct upstreams *u, char text[UPSTREAMS_NAME_TEXT]);

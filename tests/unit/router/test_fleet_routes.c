@@ -586,3 +586,43 @@ TEST(fleet_routes, a_node_that_leaves_holds_requests_while_its_calls_end)
     node_hears(&f, B, "\r\n\r\n");
     close_fleet(&f);
 }
+
+/* A request that names a node has no place: only the loss of that node ends it. */
+TEST(fleet_routes, a_request_that_names_a_node_ends_when_that_is_lost)
+{
+    const char *request = "GET /fleet?node=b HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    struct fleet f;
+
+    open_fleet(&f);
+    set_owner(&f, 0, C);
+    ask(&f, request);
+    node_hears(&f, B, "\r\n\r\n");
+    set_node(&f, C, 1, FLEET_LOST);
+    set_owner(&f, 0, SELF);
+    cr_assert(!wait_for(&f, f.link, SILENT_MS + 200));
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    node_ends(&f);
+    ask(&f, request);
+    node_hears(&f, B, "\r\n\r\n");
+    set_node(&f, B, 1, FLEET_LOST);
+    expect(&f, "HTTP/1.1 503", "the node b is lost");
+    close_fleet(&f);
+}
+
+TEST(fleet_routes, a_leaving_node_asks_the_adopter_of_a_place_while_that_serves)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    set_owner(&f, 1, SELF);
+    f.heritage.board->slots[BOARD_WORKER0 + 1].state = BOARD_EMPTY;
+    f.heritage.board->slots[BOARD_WORKER0 + 1].adopter = 1;
+    f.heritage.board->leaving = 1;
+    ask(&f, GET(1));
+    expect(&f, "HTTP/1.1 503", "worker_unavailable"); /* not held: the socket is no file here */
+    f.heritage.board->slots[BOARD_WORKER0].state = BOARD_RETIRING;
+    ask(&f, GET(1));
+    wait_held(&f, true);
+    close_fleet(&f);
+}
