@@ -91,7 +91,7 @@ def test_an_order_that_a_node_did_not_obey_fails_with_its_name(front):
         x.freeze()
         assert later.get().status == 503 and "(x)" in later.answer.text
         answer = order(front, "a", "/admin/resume", {}).json()
-        assert answer["nodes"] == {"a": "obeyed", "y": "obeyed"}
+        assert answer["nodes"] == {"a": "obeyed", "y": "obeyed", "x": "lost"}
         gone.set()
 
 

@@ -314,6 +314,15 @@ struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
                          fn, ctx);
 }
 
+/* Whether the JSON members have the key. Names of nodes need no escapes. */
+static bool has_member(struct str members, const char *key)
+{
+    char text[FLEET_NAME_MAX + 4];
+
+    (void)snprintf(text, sizeof(text), "\"%s\":", key);
+    return str_find(members, str_cstr(text), 0) != SIZE_MAX;
+}
+
 void siblings_put_obeyed(const struct heritage *h, struct str others, struct json_out *out)
 {
     struct fleet_node node;
@@ -322,8 +331,15 @@ void siblings_put_obeyed(const struct heritage *h, struct str others, struct jso
     json_out_obj(out);
     if (place_table_node(h->fleet, place_table_self(h->fleet), &node))
         json_out_member_cstr(out, node.name, "obeyed");
-    if (others.len > 0)
+    if (others.len > 0) {
         buf_printf(out->b, "%s%.*s", out->comma ? "," : "", (int)others.len, others.p);
+        out->comma = true;
+    }
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
+        if (place_table_node(h->fleet, slot, &node) && node.state == FLEET_LOST &&
+            !has_member(others, node.name))
+            json_out_member_cstr(out, node.name, "lost");
+    }
     json_out_end_obj(out);
 }
 

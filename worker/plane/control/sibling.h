@@ -65,7 +65,8 @@ struct siblings_missing {
     struct str obeyed; /* the nodes that did answer, as JSON members; borrowed */
 };
 
-/* Writes a member "nodes" after an order that this node and the `others` of a round have obeyed. */
+/* Writes a member "nodes" after an order that this node and the `others` of a round have obeyed:
+ * these, and those that are lost. */
 void siblings_put_obeyed(const struct heritage *h, struct str others, struct json_out *out);
 
 /* Callbacks of a request to every other receiver. `one` gets the body of each 2xx answer. `all` is
