@@ -13,7 +13,6 @@
 #include "router/local.h"
 #include "router/node_gate.h"
 #include "router/relay.h"
-#include "router/upstreams.h"
 
 /* Reports whether serving the request twice has the effect of serving it once. A repeated model
  * call gets the recorded answer. */
@@ -75,7 +74,7 @@ static int start_exchange(struct conn *c, const struct route *route, int upstrea
     if (relay_start(c, upstream, head, body, e) != 0)
         return -1;
     if (c->hops)
-        holds_watch_hop(c, upstreams_node(upstream));
+        holds_watch_hop(c, upstream);
     return 0;
 }
 

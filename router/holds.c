@@ -86,9 +86,9 @@ static void cut_hops(struct hub *h)
     }
 }
 
-void holds_watch_hop(struct conn *c, uint32_t node)
+void holds_watch_hop(struct conn *c, int upstream)
 {
-    c->hold.node = node;
+    c->hold.node = upstreams_node(upstream);
     list_append(&c->hub->hops, &c->hold.hop);
 }
 

@@ -27,10 +27,10 @@ bool holds_may_hold(const struct conn *c);
  * request, in state RELAY. */
 void holds_begin(struct conn *c, uint32_t place);
 
-/* Watches the node with that slot, which serves the request, until the exchange ends. If the node
- * is lost and its place has a new owner, the link is cut: that node may be frozen, and then its
- * links do not end. */
-void holds_watch_hop(struct conn *c, uint32_t node);
+/* Watches the node that the upstream is, which serves the request, until the exchange ends. If the
+ * node is lost and its place has a new owner, the link is cut: that node may be frozen, and then
+ * its links do not end. */
+void holds_watch_hop(struct conn *c, int upstream);
 
 /* Tries all held requests a last time: the router ends. */
 void holds_end_all(struct hub *h);
