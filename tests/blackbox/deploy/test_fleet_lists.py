@@ -155,7 +155,7 @@ def test_a_place_that_nobody_serves_is_named(front):
         x.release(7 * 256)
         g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == [7 * 256], what="the place is named")
         answer = a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN)
-        assert answer.status == 503 and "nobody serves 1 worker indexes now (w1792)" in answer.text, answer.text
+        assert answer.status == 503 and "1 worker indexes have no worker now or moved (w1792)" in answer.text, answer.text
         assert a.post("/sessions/abort?here=1", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200
         x.claim(7 * 256)
         g.wait_until(lambda: a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200, what="x has the place")
@@ -173,3 +173,24 @@ def test_a_drained_node_without_places_is_not_asked(front):
         assert x.requests == []
         x.claim(7 * 256)
         g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == ["x"], what="x has a place")
+
+
+def test_an_order_by_label_fails_if_a_place_moves_meanwhile(front):
+    a, go, place = front["a"], threading.Event(), 7 * 256
+    with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+        x.claim(place)
+        g.wait_until(lambda: front.state("a", "x") == front.state("a", "y") == "up", what="both are known")
+
+        def obey(conn, _):
+            go.wait(60 * g.PATIENCE)
+            x.answer(conn, "{}")
+        x.handler, y.handler = obey, lambda conn, _: y.answer(conn, "{}")
+        later = Later(lambda: a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN, timeout=60))
+        assert x.wait(lambda: x.requests) and y.wait(lambda: y.requests)
+        x.release(place)
+        y.claim(place)
+        g.wait_until(lambda: any(p["index"] == place and p["node"] == "y" for p in a.get("/fleet", headers=AS_ADMIN).json()["places"]),
+                     what="the place has moved")
+        go.set()
+        assert later.get().status == 503 and "w1792" in later.answer.text, later.answer.text
+        assert a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200

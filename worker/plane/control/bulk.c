@@ -211,11 +211,11 @@ static int check_reached(const struct bulk_order *b, struct err *e)
     const struct siblings_missing *m = &b->missing;
 
     if (m->indexes > 0)
-        return err_set(e, ERR_WORKER_UNAVAILABLE,
-                       "%zu nodes did not obey, and nobody serves %zu worker indexes now (%.*s); "
-                       "of the others %zu sessions were ended: ask again",
-                       m->nodes, m->indexes, (int)MIN_OF(m->names.len, (size_t)200), m->names.p,
-                       b->ended);
+        return err_set(
+            e, ERR_WORKER_UNAVAILABLE,
+            "%zu nodes did not obey, %zu worker indexes have no worker now or moved (%.*s); "
+            "of the others %zu sessions were ended: ask again",
+            m->nodes, m->indexes, (int)MIN_OF(m->names.len, (size_t)200), m->names.p, b->ended);
     if (m->nodes > 0)
         return err_set(e, ERR_WORKER_UNAVAILABLE,
                        "%zu nodes did not obey (%.*s); of the others %zu sessions were ended: ask "

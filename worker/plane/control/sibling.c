@@ -351,11 +351,12 @@ struct sibling_round {
     void *ctx;
     size_t waiting;
     struct siblings_missing missing;
-    struct buf names;  /* of missing nodes, and indexes that nobody serves */
+    struct buf names;  /* of missing nodes and indexes */
     struct buf obeyed; /* JSON members of the nodes that answered 2xx */
     bool fleet;        /* nodes are asked */
     bool living;       /* of the question */
     bool asked[FLEET_NODES_MAX];
+    VEC(struct fleet_place) places; /* owned when the round began; empty with `living` */
     bool left;
 };
 
@@ -363,7 +364,7 @@ struct sibling_round {
 struct round_call {
     struct sibling_round *round;
     char node[FLEET_NAME_MAX]; /* "": a worker */
-    bool unserved;             /* `node` is the name of an index that nobody serves */
+    bool unserved;             /* `node` is the name of an index that was not reached */
 };
 
 static void add_name(struct sibling_round *r, const char *name)
@@ -404,15 +405,42 @@ static void count_unasked(struct sibling_round *r)
     }
 }
 
+static void note_places(struct sibling_round *r)
+{
+    struct fleet_place place;
+
+    for (size_t at = 0; place_table_next(r->h->fleet, &at, &place);)
+        if (place.node < FLEET_NODES_MAX && place.index != FLEET_DISPATCHER)
+            *vec_push(&r->places) = place;
+}
+
+/* Counts places that have moved during the round: the node before may have answered after, and the
+ * node now before. */
+static void count_moved(struct sibling_round *r)
+{
+    for (size_t i = 0; i < r->places.n; i++) {
+        const struct fleet_place *before = &r->places.at[i];
+        struct round_call moved = {.unserved = true};
+        struct fleet_place now;
+
+        if (place_table_find(r->h->fleet, before->index, &now) && now.node == before->node)
+            continue;
+        (void)snprintf(moved.node, sizeof(moved.node), "w%u", before->index);
+        count_missing(r, &moved);
+    }
+}
+
 static void round_end(struct sibling_round *r)
 {
     count_unasked(r);
+    count_moved(r);
     r->missing.names = buf_str(&r->names);
     r->missing.obeyed = buf_str(&r->obeyed);
     if (!r->left)
         r->fns->all(r->ctx, &r->missing);
     buf_done(&r->names);
     buf_done(&r->obeyed);
+    vec_done(&r->places);
     free(r);
 }
 
@@ -530,9 +558,12 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
     sent.path = write_path(&path, q->path, "here=1");
     if (reach == REACH_FLEET)
         ask_nodes(s, &sent, r);
+    if (r->fleet && !r->living)
+        note_places(r);
     buf_done(&path);
     if (r->waiting > 0)
         return r;
+    vec_done(&r->places);
     free(r);
     return NULL;
 }

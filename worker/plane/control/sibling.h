@@ -60,7 +60,7 @@ bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_nod
 /* Receivers that did not answer 2xx. */
 struct siblings_missing {
     size_t workers, nodes;
-    size_t indexes;    /* number of indexes that nobody serves now */
+    size_t indexes;    /* that nobody serves now, or that moved to another node meanwhile */
     struct str names;  /* of nodes and indexes, separated by commas; borrowed */
     struct str obeyed; /* the nodes that did answer, as JSON members; borrowed */
 };
