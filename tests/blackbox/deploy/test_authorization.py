@@ -28,7 +28,7 @@ ROUTES = [
     ("POST", "/admin/adapters", {"name": "a", "version": 1}, NEITHER),
     ("POST", "/admin/pause", {"mode": "hold"}, NEITHER),
     ("POST", "/admin/resume", {}, NEITHER),
-    ("POST", "/admin/group_result", {"group": "g", "entry": {}}, NEITHER),
+    ("POST", "/admin/group_result", {"group": "g", "entry": {"id": "g"}}, NEITHER),
     ("POST", "/sessions/abort", {"labels": {"no": "such"}}, NEITHER),
     ("POST", "/sessions/finalize", {"labels": {"no": "such"}}, NEITHER),
     ("POST", "/sessions/import", {}, NEITHER),          # 400: there is no snapshot
@@ -38,6 +38,7 @@ ROUTES = [
     ("GET", "/events", None, NEITHER),
     ("GET", "/stats", None, NEITHER),
     ("GET", "/fleet", None, NEITHER),                   # 404: there is no fleet
+    ("POST", "/fleet/drain", None, NEITHER),
     ("POST", "{id}/logprobs", {"version": 1, "turns": []}, NEITHER),     # 400: there is no turn
     ("GET", "{id}/events", None, RUNNER),
     ("GET", "{id}/tokens", None, RUNNER),
@@ -74,7 +75,7 @@ ROUTES = [
 WITHOUT = ("{id}/fork", "/sessions/import", "{id}/logprobs")
 
 # answered by nobody behind the builtin engine
-NOWHERE = ("/fleet", "{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize",
+NOWHERE = ("/fleet", "/fleet/drain", "{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize",
            "{id}/media/{media}")
 
 
