@@ -34,6 +34,8 @@
 
 enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64 };
 
+#define PIN_END STR(".url") /* end of the name of a URL's note */
+
 struct media_store {
     char *root;
     bool sync;
@@ -205,8 +207,13 @@ static void share_copy(const struct media_place *p, struct str bytes)
         (void)replace_file(p->own, p->part, p->copy);
 }
 
-/* Adds up the bytes of all images of a session. */
-static int folder_bytes(const char *path, uint64_t *ret, struct err *e)
+static bool is_pin(struct str name)
+{
+    return str_ends(name, PIN_END) && sha256_is_hex(str_sub(name, 0, name.len - PIN_END.len));
+}
+
+/* Adds up the bytes of a session's files, or the number of its notes. */
+static int sum_folder(const char *path, bool notes, uint64_t *ret, struct err *e)
 {
     const struct dirent *entry;
     DIR *d = opendir(path);
@@ -217,7 +224,9 @@ static int folder_bytes(const char *path, uint64_t *ret, struct err *e)
     if (!d)
         return errno == ENOENT ? 0 : fail_storage(e); /* the session has no images yet */
     while ((entry = file_next_entry(d)))
-        if (entry->d_name[0] != '.' && fstatat(dirfd(d), entry->d_name, &st, 0) == 0)
+        if (notes)
+            *ret += is_pin(str_cstr(entry->d_name));
+        else if (entry->d_name[0] != '.' && fstatat(dirfd(d), entry->d_name, &st, 0) == 0)
             *ret += (uint64_t)st.st_size;
     rc = errno ? fail_storage(e) : 0;
     (void)closedir(d);
@@ -229,11 +238,9 @@ static int check_limit_of(const struct media_store *m, const struct media_place 
 {
     uint64_t bytes = 0;
 
-    if (m->session_bytes == 0)
-        return 0;
-    if (folder_bytes(p->folder, &bytes, e) != 0)
+    if (m->session_bytes > 0 && sum_folder(p->folder, false, &bytes, e) != 0)
         return -1;
-    if (bytes + more <= m->session_bytes)
+    if (m->session_bytes == 0 || bytes + more <= m->session_bytes)
         return 0;
     return err_set(e, ERR_BODY_TOO_LARGE,
                    "the session's images are more than %llu bytes (--max-session-media-bytes)",
@@ -406,8 +413,6 @@ int media_store_check(const struct media_store *m, struct str session_id, struct
 
 enum { PIN_NAME_MAX = SHA256_HEX_LEN + 5, PIN_READ_MAX = 64 << 10 };
 
-#define PIN_END STR(".url")
-
 /* Makes the note's file name, which fill_paths uses like an image's hash. */
 static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
 {
@@ -417,11 +422,6 @@ static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
         sha256_hex(pin->url, name);
     memcpy(name + SHA256_HEX_LEN, PIN_END.p, PIN_END.len + 1);
     return str_of(name, SHA256_HEX_LEN + PIN_END.len);
-}
-
-static bool is_pin(struct str name)
-{
-    return str_ends(name, PIN_END) && sha256_is_hex(str_sub(name, 0, name.len - PIN_END.len));
 }
 
 /* Appends the note. Returns like media_store_pinned. */
@@ -460,24 +460,14 @@ int media_store_pinned(const struct media_store *m, const struct media_pin *pin,
 
 static int check_pins(const struct media_place *p, struct err *e)
 {
-    const struct dirent *entry;
-    unsigned n = 0;
-    DIR *d = opendir(p->folder);
-    int rc;
+    uint64_t n = 0;
+    int rc = sum_folder(p->folder, true, &n, e);
 
-    if (!d)
-        return errno == ENOENT ? 0 : fail_storage(e); /* the session has no images yet */
-    while ((entry = file_next_entry(d)))
-        n += is_pin(str_cstr(entry->d_name));
-    rc = errno ? fail_storage(e) : 0;
-    (void)closedir(d);
-    if (rc)
+    if (rc != 0 || n < MEDIA_PINS_MAX)
         return rc;
-    return n < MEDIA_PINS_MAX ? 0
-                              : err_set(e, ERR_BODY_TOO_LARGE,
-                                        "the session has had images from %d URLs, and takes none "
-                                        "from more",
-                                        MEDIA_PINS_MAX);
+    return err_set(e, ERR_BODY_TOO_LARGE,
+                   "the session has had images from %d URLs, and takes none from more",
+                   MEDIA_PINS_MAX);
 }
 
 int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e)

@@ -138,6 +138,9 @@ void api_call_drop_body(const struct api_call *c);
 
 enum { BODY_DROP_LEAST = 1 << 20 };
 
+/* Reports whether a stored answer with these data (told.h) answers a compaction. */
+bool api_call_compacted(struct str told);
+
 /* Reads the exchange's body into body, req and hash. In a helper if the body is long (work.h). */
 int api_call_read(void *call, void *tool, struct err *e);
 

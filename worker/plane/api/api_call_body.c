@@ -11,11 +11,9 @@
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/image_lifts.h"
 #include "worker/dialect/request_members.h"
-#include "worker/dialect/responses.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/known_bodies.h"
 #include "worker/plane/call/call_env.h"
-#include "worker/plane/call/told.h"
 #include "worker/plane/call/upstream_body.h"
 #include "worker/plane/call/work.h"
 #include "worker/session/store/session.h"
@@ -113,11 +111,10 @@ static void look_at_one(void *ctx)
     const struct session *s =
         session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
 
-    struct str text = {0};
-    struct told told;
+    struct str told = {0};
 
-    l->messages = s ? session_message(s, l->response_id, &text) : NULL;
-    l->compacts = told_read(text, &told) && responses_asked_compacts(told.asked);
+    l->messages = s ? session_message(s, l->response_id, &told) : NULL;
+    l->compacts = api_call_compacted(told);
 }
 
 static const struct json *past_message(void *ctx, struct str response_id, bool *ret_compacts)

@@ -9,6 +9,7 @@
 #include "worker/dialect/responses.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/known_bodies.h"
+#include "worker/plane/call/told.h"
 #include "worker/plane/call/work.h"
 #include "worker/text/request/chat.h"
 #include "worker/text/request/chat_request.h"
@@ -54,6 +55,13 @@ void api_call_drop_body(const struct api_call *c)
 
     if (helpers_within() && c->came_bytes == 0 && body.len >= BODY_DROP_LEAST)
         exchange_drop_body(c->x, body);
+}
+
+bool api_call_compacted(struct str text)
+{
+    struct told told;
+
+    return told_read(text, &told) && responses_asked_compacts(told.asked);
 }
 
 /* Opens the ranges of the body that work_note_body reads, and returns the body. */
