@@ -256,7 +256,7 @@ def test_a_fleet(tmp_path):
         fleet["b"].kill()
         play("fleet", {**told, "states": {"a": "up", "b": "lost"}, "nodes": {"a": {"ended in 1 h": "2"}}, "ended": "2"}, script="training.mjs")
         shown = subprocess.run(top, capture_output=True, text=True, check=True).stdout
-        assert re.search(r"^a +up +\d+ +0 +0 +0 +0 +2 +0.500  127", shown, re.M) and re.search(r"^b +lost +\d+ +0 +- +- +- +- +-  127", shown, re.M), shown
+        assert re.search(r"^a +up +\d+ +0 +\d+ +\d+ +0 +2 +0.500  127", shown, re.M) and re.search(r"^b +lost +\d+ +0 +- +- +- +- +-  127", shown, re.M), shown
         unknown = a.get("/stats?node=c", headers=AS_ADMIN)
         assert unknown.status == 400 and 'no node of this fleet has the name \\"c' in unknown.text, unknown.text
         answer = a.get("/stats?node=b", headers=AS_ADMIN)
