@@ -135,8 +135,8 @@ static void on_drain(struct child *c)
     if (!w->server) {
         exit(0); /* still starting: nothing was served */
     }
+    server_drain(w->server); /* first: what is handed back must not come to this worker again */
     control_drain(&w->state.service);
-    server_drain(w->server);
     loop_timer_set(w->loop, &w->drain, 1, on_drain_tick);
 }
 
