@@ -23,12 +23,12 @@ static const struct json *past(void *ctx, struct arena *a, struct str id,
     return v;
 }
 
-/* "c" answers a compaction. */
+/* "cc" answers a compaction. */
 static const struct json *past_message(void *ctx, struct str id, bool *ret_compacts)
 {
     struct str instructions;
 
-    *ret_compacts = str_eq_c(id, "c");
+    *ret_compacts = str_eq_c(id, "cc");
     return json_at(past(NULL, ctx, id, &instructions), 1);
 }
 
