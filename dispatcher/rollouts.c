@@ -201,7 +201,7 @@ static int read_other_fields(struct field_reader *f, struct group_spec *g)
 
     g->fail_reward = 0;
     if (fields_word(f, "reward", reward_names, ARRAY_LEN(reward_names), &reward) ||
-        fields_number(f, "fail_reward", -INFINITY, INFINITY, &g->fail_reward) ||
+        fields_number(f, "fail_reward", -HUGE_VAL, HUGE_VAL, &g->fail_reward) ||
         fields_integer(f, "priority", -1000000, 1000000, &g->priority) ||
         fields_number(f, "run_timeout_s", 0.001, SECONDS_MAX, &run_s) ||
         fields_number(f, "deadline_s", 0, SECONDS_MAX, &deadline_s))

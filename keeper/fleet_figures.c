@@ -15,8 +15,9 @@ uint32_t keeper_measure_load(const struct fleet_keeper *k)
     uint64_t used = metrics_read(k->h->metrics, METRIC_sessions, METRIC_PHASE_OPEN, 0);
 
     for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
-        used += CALL_WEIGHT * atomic_load_explicit(&k->h->board->slots[BOARD_WORKER0 + i].waiting,
-                                                   memory_order_relaxed);
+        used += (uint64_t)CALL_WEIGHT *
+                atomic_load_explicit(&k->h->board->slots[BOARD_WORKER0 + i].waiting,
+                                     memory_order_relaxed);
     used = used * 1000 / ((uint64_t)c->max_sessions * (uint64_t)MAX_OF(c->workers, 1));
     return (uint32_t)MIN_OF(used, (uint64_t)LOAD_MAX);
 }

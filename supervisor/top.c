@@ -14,7 +14,6 @@
 #include "common/proc/config.h"
 #include "common/proc/gateway_client.h"
 #include "common/proc/metrics.h"
-#include "supervisor/commands.h"
 #include "supervisor/local_address.h"
 #include "supervisor/terminal_text.h"
 #include "supervisor/top_fleet.h"

@@ -174,15 +174,17 @@ static int run_once(const struct source *from, const char *now_text)
 
     if (parse_now(str_cstr(now_text), &now))
         options.now = &now;
-    if (file_read_rest(STDIN_FILENO, "standard input", SIZE_MAX, &in, &e) != 0)
+    if (file_read_rest(STDIN_FILENO, "standard input", SIZE_MAX, &in, &e) == 0) {
+        if (json_parse(&a, buf_str(&in), &context, &e) != 0)
+            (void)err_set(&e, ERR_INVALID, "the context on stdin is no JSON");
+        else if (template_render(source_template(from, context), &a,
+                                 source_context(from, &a, context), &options, &out, &e) == 0)
+            rc = 0;
+    }
+    if (rc != 0)
         (void)fprintf(stderr, "rollgate render: %s\n", e.text);
-    else if (json_parse(&a, buf_str(&in), &context, &e) != 0)
-        (void)fprintf(stderr, "rollgate render: the context on stdin is no JSON\n");
-    else if (template_render(source_template(from, context), &a, source_context(from, &a, context),
-                             &options, &out, &e) != 0)
-        (void)fprintf(stderr, "rollgate render: %s\n", e.text);
-    else
-        rc = fwrite(out.p ? out.p : "", 1, out.len, stdout) == out.len ? 0 : -1;
+    else if (fwrite(out.p ? out.p : "", 1, out.len, stdout) != out.len)
+        rc = -1;
     buf_done(&in);
     buf_done(&out);
     arena_done(&a);
