@@ -103,8 +103,7 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
 {
     uint64_t answers_ms = forgotten ? clock_boot_ms() + k->lease_ms : 0;
 
-    if ((adopted && !place_table_set_adopted(k->table, index, epoch)) ||
-        !place_table_set_own(k->table, index, epoch, answers_ms)) {
+    if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
         log_error(NULL, "a node owns 256 places at most, ignoring", LOG_U("index", index));
         return;
     }

@@ -33,7 +33,6 @@ struct own_row {
     _Atomic uint64_t key; /* 1 + index; 0: free */
     _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind,
         left_epoch;
-    _Atomic uint64_t adopted_epoch, read_epoch; /* read back if the second is not older */
 };
 
 struct node_row {
@@ -342,7 +341,7 @@ bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_
 {
     while (*at < OWN_ROWS) {
         const struct own_row *row = &t->own[(*at)++];
-        uint64_t key = load_word(&row->key), adopted = load_word(&row->adopted_epoch);
+        uint64_t key = load_word(&row->key);
 
         if (key == 0)
             continue;
@@ -354,9 +353,7 @@ bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_
                                         .whole_epoch = load_word(&row->whole_epoch),
                                         .fenced_epoch = load_word(&row->fenced_epoch),
                                         .left_epoch = load_word(&row->left_epoch),
-                                        .behind = load_word(&row->behind),
-                                        .adopted = adopted > 0,
-                                        .read_back = load_word(&row->read_epoch) >= adopted};
+                                        .behind = load_word(&row->behind)};
         return true;
     }
     return false;
@@ -394,8 +391,6 @@ static size_t enter_own(struct place_table *t, uint32_t index)
     store_word(&row->left_epoch, 0);
     store_word(&row->behind, 0);
     store_word(&row->base, 0);
-    store_word(&row->adopted_epoch, 0);
-    store_word(&row->read_epoch, 0);
     store_word(&row->key, (uint64_t)index + 1);
     return i;
 }
@@ -416,22 +411,6 @@ bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch, 
     store_word(&row->epoch, epoch);
     count_change(t);
     return true;
-}
-
-bool place_table_set_adopted(struct place_table *t, uint32_t index, uint64_t epoch)
-{
-    size_t i = epoch == 0 ? find_own(t, index) : enter_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].adopted_epoch, epoch);
-    return i < OWN_ROWS || epoch == 0;
-}
-
-bool place_table_must_read_back(const struct place_table *t, uint32_t index)
-{
-    size_t i = find_own(t, index);
-
-    return i < OWN_ROWS && load_word(&t->own[i].read_epoch) < load_word(&t->own[i].adopted_epoch);
 }
 
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base)
@@ -487,12 +466,4 @@ void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t r
 
     if (i < OWN_ROWS)
         store_word(&t->own[i].behind, records);
-}
-
-void place_table_report_read_back(struct place_table *t, uint32_t index, uint64_t epoch)
-{
-    size_t i = find_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].read_epoch, epoch);
 }

@@ -63,8 +63,6 @@ struct fleet_own_place {
     uint64_t fenced_epoch; /* reported by the worker: the store has refused this epoch; 0: none */
     uint64_t left_epoch;   /* reported by a worker that ends: as whole_epoch, and no more follows */
     uint64_t behind;       /* reported by the worker: records that the store lacks */
-    bool adopted;   /* the place came without its journal: its worker reads the store's records */
-    bool read_back; /* reported by the worker: the journal has all that the store had */
 };
 
 struct place_table;
@@ -112,10 +110,6 @@ bool place_table_may_answer(const struct place_table *t, uint32_t index, uint64_
 bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t now_ms,
                           uint64_t lease_ms);
 
-/* True if the worker of the place begins with the store's records: it was adopted, and no worker
- * has read all of them yet. A worker asks once, at its start. */
-bool place_table_must_read_back(const struct place_table *t, uint32_t index);
-
 /* When the last call that the store answered was sent; 0: it has not answered yet. */
 uint64_t place_table_reached_ms(const struct place_table *t);
 
@@ -132,9 +126,6 @@ void place_table_report_left(struct place_table *t, uint32_t index, uint64_t epo
 
 /* Number of records that the store lacks. */
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records);
-
-/* The journal of an adopted place has all records of the store. `epoch`: of the place now. */
-void place_table_report_read_back(struct place_table *t, uint32_t index, uint64_t epoch);
 
 /* --- the keeper writes --- */
 
@@ -157,10 +148,6 @@ void place_table_set_self(struct place_table *t, uint32_t slot);
  * False: FLEET_OWN_MAX places are owned. */
 bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch,
                          uint64_t answers_ms);
-
-/* The place is claimed under this epoch without its journal; 0: with it. Call it before
- * place_table_set_own, so that nobody sees the place without it. False: as there. */
-bool place_table_set_adopted(struct place_table *t, uint32_t index, uint64_t epoch);
 
 /* The claim that the records of an own place stem from; 0: unknown. A keeper that begins anew has
  * it from the one before. */

@@ -8,6 +8,8 @@ import signal
 import socket
 import threading
 
+import pytest
+
 import gateway as g
 from router_kit import Worker
 from store_kit import Driver, Server
@@ -218,3 +220,11 @@ class PlayedNode(Worker):
         self.beats.join()
         self.driver.__exit__(None)
         self.close()
+
+
+@pytest.fixture
+def front(tmp_path):
+    """One gateway, in a fleet whose other nodes the test plays."""
+    with Fleet(tmp_path, "a", lease="1s") as f:
+        f["a"].allow("a place without an owner")     # those of played nodes are of another tokenizer
+        yield f

@@ -48,7 +48,6 @@ struct copy_place {
     size_t n_unread, n_reading;     /* unread logs; those being read, which left the list */
     uint64_t read_ms;               /* time before which no log is read; 0: no pause */
     bool proved;                    /* a record of a log that was read was sent in this round */
-    bool told_read_back;            /* the place table shows that no log is unread */
 };
 
 struct copy_wait {
@@ -95,7 +94,6 @@ void copy_move_end(struct copy_log *l, size_t n);
 
 /* Marks the session as lost: none of its records is sent any longer. */
 void copy_mark_lost(struct copy_log *l);
-void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why);
 void copy_run_due(struct second_copy *c);
 void copy_check_waits(struct copy_log *l);
 void copy_fail_waits(struct copy_log *l, const struct err *why);

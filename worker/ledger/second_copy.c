@@ -182,6 +182,16 @@ void copy_mark_lost(struct copy_log *l)
     list_remove(&l->behind);
 }
 
+/* Ends a wait, with an error if `why` is set. copy_run_due calls its function. */
+static void end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why)
+{
+    if (why)
+        w->why = *why;
+    list_remove(&w->item);
+    list_append(&c->due, &w->item);
+    w->log = NULL;
+}
+
 /* Ends a drop: the store has deleted the log. */
 void copy_end_drop(struct copy_log *l)
 {
@@ -193,7 +203,7 @@ void copy_end_drop(struct copy_log *l)
         return;
     }
     for (struct copy_wait *w; (w = LIST_FIRST_OF(&l->waits, struct copy_wait, item));)
-        copy_end_wait(c, w, NULL);
+        end_wait(c, w, NULL);
     copy_set_stored(l, l->numbers.n);
     for (size_t i = 0; i < c->fresh.n; i++)
         if (c->fresh.at[i].log == l)
@@ -346,16 +356,6 @@ bool second_copy_await(struct second_copy *c, struct str session, struct ledger_
     return false;
 }
 
-/* Ends a wait, with an error if `why` is set. copy_run_due calls its function. */
-void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why)
-{
-    if (why)
-        w->why = *why;
-    list_remove(&w->item);
-    list_append(&c->due, &w->item);
-    w->log = NULL;
-}
-
 /* Ends the waits in `due`: calls their functions, which may cancel other waits, make new ones, and
  * add records. */
 void copy_run_due(struct second_copy *c)
@@ -390,9 +390,9 @@ void copy_check_waits(struct copy_log *l)
     for (; w; w = next) {
         next = LIST_NEXT_OF(&l->waits, w, struct copy_wait, item);
         if (e.kind != ERR_NONE)
-            copy_end_wait(c, w, &e);
+            end_wait(c, w, &e);
         else if (is_stored(l, w->n))
-            copy_end_wait(c, w, NULL);
+            end_wait(c, w, NULL);
     }
 }
 
@@ -402,7 +402,7 @@ void copy_fail_waits(struct copy_log *l, const struct err *why)
     struct second_copy *c = l->place->copy;
 
     for (struct copy_wait *w; (w = LIST_FIRST_OF(&l->waits, struct copy_wait, item));)
-        copy_end_wait(c, w, why);
+        end_wait(c, w, why);
 }
 
 /* Checks all waits, oldest first. */
@@ -419,7 +419,7 @@ static void check_all_waits(struct second_copy *c)
     for (; w; w = next) {
         next = LIST_NEXT_OF(&c->waits, w, struct copy_wait, all);
         if (w->log && now - w->since_ms >= c->o.outage_ms)
-            copy_end_wait(c, w, &late);
+            end_wait(c, w, &late);
         else if (w->log)
             copy_check_waits(w->log);
     }
@@ -463,7 +463,7 @@ static void follow_epoch(struct copy_place *p)
     if (epoch == p->epoch || !p->journal)
         return;
     p->epoch = epoch;
-    p->asked = p->reported = p->told_read_back = false;
+    p->asked = p->reported = false;
     p->round++;
     p->verifies = true;
     p->served = false;
@@ -511,10 +511,6 @@ static void report_place(struct copy_place *p)
     if (!p->reported && p->n_behind == 0 && may_answer(p)) {
         place_table_report_whole(t, p->index, p->epoch);
         p->reported = true;
-    }
-    if (!p->told_read_back && p->served && p->n_unread == 0) {
-        place_table_report_read_back(t, p->index, p->epoch);
-        p->told_read_back = true;
     }
 }
 

@@ -5,7 +5,7 @@ import pytest
 
 import gateway as g
 from events_kit import Follower
-from fleet_kit import AS_ADMIN, Fleet, Later, PlayedNode, index_of
+from fleet_kit import AS_ADMIN, Fleet, Later, PlayedNode, index_of, front  # noqa: F401
 
 NODES = "abc"
 
@@ -13,14 +13,6 @@ NODES = "abc"
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory):
     with Fleet(tmp_path_factory.mktemp("fleet"), NODES, workers=2) as f:
-        yield f
-
-
-@pytest.fixture
-def front(tmp_path):
-    """One gateway, in a fleet whose other nodes the test plays."""
-    with Fleet(tmp_path, "a", lease="1s") as f:
-        f["a"].allow("a place without an owner")     # those of played nodes are of another tokenizer
         yield f
 
 
@@ -107,7 +99,7 @@ def test_events_of_all_nodes_come_once(fleet):
             one.close()
 
 
-def test_a_node_that_does_not_answer_is_named(front):
+def test_a_node_that_does_not_answer_is_named(front):  # noqa: F811
     a, gone = front["a"], threading.Event()
     own = [front.create("a", labels={"run": "1"})["session_id"] for _ in range(2)]
     with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
@@ -146,7 +138,7 @@ def test_a_node_that_does_not_answer_is_named(front):
         gone.set()
 
 
-def test_a_place_that_nobody_serves_is_named(front):
+def test_a_place_that_nobody_serves_is_named(front):  # noqa: F811
     a = front["a"]
     with PlayedNode(front, "x", 7) as x:
         x.handler = lambda conn, r: x.answer(conn, '{"sessions":[],"next_cursor":null,"unreachable":[]}' if r.method == "GET" else "{}")
@@ -161,7 +153,7 @@ def test_a_place_that_nobody_serves_is_named(front):
         g.wait_until(lambda: a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200, what="x has the place")
 
 
-def test_a_drained_node_without_places_is_not_asked(front):
+def test_a_drained_node_without_places_is_not_asked(front):  # noqa: F811
     a = front["a"]
     with PlayedNode(front, "x", 7) as x:
         x.set_state("draining")
@@ -175,7 +167,7 @@ def test_a_drained_node_without_places_is_not_asked(front):
         g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == ["x"], what="x has a place")
 
 
-def test_an_order_by_label_fails_if_a_place_moves_meanwhile(front):
+def test_an_order_by_label_fails_if_a_place_moves_meanwhile(front):  # noqa: F811
     a, go, place = front["a"], threading.Event(), 7 * 256
     with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
         x.claim(place)

@@ -7,7 +7,7 @@ import pytest
 
 import gateway as g
 from asides_engine import AsidesEngine
-from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, PlayedNode
+from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, PlayedNode, front  # noqa: F401
 
 NODES = "abc"
 
@@ -15,14 +15,6 @@ NODES = "abc"
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory):
     with Fleet(tmp_path_factory.mktemp("fleet"), NODES, workers=2) as f:
-        yield f
-
-
-@pytest.fixture
-def front(tmp_path):
-    """One gateway, in a fleet whose other nodes the test plays."""
-    with Fleet(tmp_path, "a", lease="1s") as f:
-        f["a"].allow("a place without an owner")     # those of played nodes are of another tokenizer
         yield f
 
 
@@ -71,7 +63,7 @@ def test_a_pause_holds_all_nodes_until_one_resumes(fleet):
     assert all(gateway.get("/health").json()["paused"] == 0 for gateway in fleet)
 
 
-def test_an_order_that_a_node_did_not_obey_fails_with_its_name(front):
+def test_an_order_that_a_node_did_not_obey_fails_with_its_name(front):  # noqa: F811
     gone = threading.Event()
     with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
         g.wait_until(lambda: front.state("a", "x") == front.state("a", "y") == "up", what="both are known")
@@ -95,7 +87,7 @@ def test_an_order_that_a_node_did_not_obey_fails_with_its_name(front):
         gone.set()
 
 
-def test_a_node_that_joins_during_an_order_has_not_obeyed(front):
+def test_a_node_that_joins_during_an_order_has_not_obeyed(front):  # noqa: F811
     go = threading.Event()
     with PlayedNode(front, "x", 7) as x:
         g.wait_until(lambda: front.state("a", "x") == "up", what="x is known")

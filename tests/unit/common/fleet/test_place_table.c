@@ -179,33 +179,6 @@ TEST(place_table, a_node_owns_256_places_and_the_dispatchers)
     place_table_free(t);
 }
 
-TEST(place_table, an_adopted_place_is_read_back_once)
-{
-    struct place_table *t = place_table_new();
-    struct fleet_own_place got;
-    size_t at = 0;
-
-    cr_assert(place_table_set_adopted(t, 300, 0), "nothing to forget");
-    cr_assert_not(place_table_must_read_back(t, 300));
-    cr_assert(place_table_set_adopted(t, 300, 9));
-    cr_assert_eq(place_table_own_epoch(t, 300), 0, "claimed, not entered yet");
-    cr_assert(place_table_set_own(t, 300, 9, 0));
-    cr_assert(place_table_must_read_back(t, 300));
-    cr_assert(place_table_next_own(t, &at, &got) && got.adopted && !got.read_back);
-    cr_assert(place_table_set_own(t, 300, 12, 0), "the store had forgotten the claim");
-    place_table_report_read_back(t, 300, 12);
-    cr_assert_not(place_table_must_read_back(t, 300));
-    at = 0;
-    cr_assert(place_table_next_own(t, &at, &got) && got.adopted && got.read_back);
-    cr_assert(place_table_set_own(t, 300, 0, 0));
-    cr_assert(place_table_set_adopted(t, 300, 20) && place_table_set_own(t, 300, 20, 0));
-    cr_assert(place_table_must_read_back(t, 300), "another node had it meanwhile");
-    cr_assert(place_table_set_own(t, 300, 0, 0));
-    cr_assert(place_table_set_own(t, 556, 30, 0), "gets the same row");
-    cr_assert_not(place_table_must_read_back(t, 556));
-    place_table_free(t);
-}
-
 TEST(place_table, only_a_node_of_the_same_model_that_is_up_is_a_successor)
 {
     struct place_table *t = place_table_new();
