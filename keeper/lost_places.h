@@ -15,7 +15,7 @@ enum { LOST_CLAIMS_MAX = FLEET_OWN_MAX };
 struct lost_query {
     const struct node_entry *self;
     uint64_t lease_ms, now_ms;
-    size_t free; /* places that this node can yet serve */
+    size_t free; /* number of further places that this node can serve */
 };
 
 struct lost_choice {
@@ -23,11 +23,11 @@ struct lost_choice {
     size_t n;
     uint64_t due_ms;  /* when a place may be lost, or claimed after a wait; 0: none is near */
     size_t unserved;  /* places without a living owner */
-    uint32_t refused; /* a place of them that no node like this one may claim, and why */
-    const char *why;  /* NULL: there is none */
+    uint32_t refused; /* index of one of them that this node may not claim */
+    const char *why;  /* reason of `refused`; NULL: no such place */
 };
 
-/* Chooses from the places in the view, but that of the dispatcher. */
+/* Chooses among the places in the view, except the dispatcher's. */
 void lost_places_choose(const struct fleet_view *v, const struct lost_query *q,
                         struct lost_choice *ret);
 

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* True if the word is one of these commands. */
+/* Reports whether the word is one of these commands. */
 bool fleet_nodes_has_command(const char *word);
 
 /* Runs the command; argv[0] is its word. Returns the exit status: 0, 1 (no answer) or 2 (usage). */

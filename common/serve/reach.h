@@ -1,5 +1,5 @@
-/* How far a request for lists, orders or events goes. Its query says so: "local=1" is sent between
- * the processes of a gateway, "here=1" between nodes. */
+/* The reach of a request for lists, orders or events, which its query contains: "local=1" is sent
+ * between the processes of a gateway, "here=1" between nodes. */
 #ifndef RG_SERVE_REACH_H
 #define RG_SERVE_REACH_H
 
@@ -11,6 +11,7 @@ enum reach {
     REACH_FLEET    /* all nodes of the fleet */
 };
 
+/* Returns the reach that the query asks for. The default is the whole fleet. */
 enum reach reach_of_request(const struct exchange *x);
 
 #endif

@@ -25,7 +25,7 @@ struct listed_node {
 struct listed_nodes *listed_nodes_new(const struct heritage *h, struct str *cursor, struct err *e);
 void listed_nodes_free(struct listed_nodes *n); /* accepts NULL */
 
-/* NULL: the list is over. */
+/* Returns the current node, or NULL after the last one. */
 const struct listed_node *listed_nodes_current(const struct listed_nodes *n);
 
 /* Makes the next node the current one. */

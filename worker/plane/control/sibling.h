@@ -36,7 +36,7 @@ struct sibling_question {
     const struct exchange *from; /* exchange whose keys are sent along; NULL: `keys` are */
     struct str keys;             /* of siblings_write_keys */
     uint64_t node_timeout_ms;    /* longest wait for a node; 0: an hour */
-    /* sibling_ask_all: lost nodes need not answer, nor indexes that nobody serves now */
+    /* sibling_ask_all: lost nodes, and indexes without a worker, do not count as missing */
     bool living;
 };
 
@@ -60,13 +60,13 @@ bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_nod
 /* Receivers that did not answer 2xx. */
 struct siblings_missing {
     size_t workers, nodes;
-    size_t indexes;    /* that nobody serves now, or that moved to another node meanwhile */
+    size_t indexes;    /* indexes without a worker, or that moved to another node meanwhile */
     struct str names;  /* of nodes and indexes, separated by commas; borrowed */
     struct str obeyed; /* the nodes that did answer, as JSON members; borrowed */
 };
 
-/* Writes a member "nodes" after an order that this node and the `others` of a round have obeyed:
- * these, and those that are lost. */
+/* Writes the member "nodes" of an order's answer: this node, the `others` of a round that obeyed,
+ * and the nodes that are lost. */
 void siblings_put_obeyed(const struct heritage *h, struct str others, struct json_out *out);
 
 /* Callbacks of a request to every other receiver. `one` gets the body of each 2xx answer. `all` is
