@@ -400,14 +400,66 @@ static size_t write_with_point(char *out, const char *digits, int n, int point)
     return (size_t)(p - out);
 }
 
-/* Finds the fewest significant digits that read back to d, which must be positive. Sets *point to
- * the number of digits before the decimal point. Returns the number of digits. */
-static int shortest_digits(double d, char digits[static 20], int *point)
+/* Writes the digits of v. Returns their number. */
+static int write_digits(uint64_t v, char digits[static 20])
+{
+    char text[20], *end = text + sizeof(text), *at = end;
+
+    for (; v > 0; v /= 10)
+        *--at = (char)('0' + v % 10);
+    memcpy(digits, at, (size_t)(end - at));
+    return (int)(end - at);
+}
+
+/* Divides value by 2^bits, at least one bit. Rounds to the nearest number, a half to an even one.
+ */
+static uint64_t shift_rounded(__uint128_t value, int bits)
+{
+    __uint128_t half = (__uint128_t)1 << (bits - 1);
+    __uint128_t left = value & (2 * half - 1);
+    uint64_t n = (uint64_t)(value >> bits);
+
+    return n + (left > half || (left == half && n % 2 == 1));
+}
+
+/* Finds the digits of d with 1e-9 <= d < 1e14, 15 of them or as many more as read back to d; 17
+ * always do. Whole numbers suffice: d is m * 2^-shift, so d * 10^scale is m * 5^scale / 2^bits.
+ * Half the distance to the next double is then 5^scale / 2. Below a power of two it is half of
+ * that, so that a number above it can read back where the nearest one does not. */
+static int short_digits(double d, char digits[static 20], int *point)
+{
+    int exponent, scale = 14 - (int)floor(log10(d)), n;
+    uint64_t m = (uint64_t)ldexp(frexp(d, &exponent), DBL_MANT_DIG), five = 1, nearest;
+    bool power = m == (uint64_t)1 << (DBL_MANT_DIG - 1);
+
+    for (int i = 0; i < scale; i++)
+        five *= 5;
+    for (;; scale++, five *= 5) {
+        int bits = DBL_MANT_DIG - exponent - scale;
+        __uint128_t value = (__uint128_t)m * five, back;
+
+        nearest = shift_rounded(value, bits);
+        back = (__uint128_t)nearest << bits;
+        if (back < value && (power ? 4 : 2) * (value - back) < five)
+            break;
+        if (back < value && power) {
+            nearest++;
+            back = (__uint128_t)nearest << bits;
+        }
+        if (back >= value && 2 * (back - value) < five)
+            break;
+    }
+    n = write_digits(nearest, digits);
+    *point = n - scale;
+    return n;
+}
+
+/* Any double, by way of text. A normal one keeps 15 digits, a subnormal one fewer. */
+static int any_digits(double d, char digits[static 20], int *point)
 {
     char text[40];
     int n = 0;
 
-    /* A normal double keeps 15 digits, a subnormal one fewer. */
     for (int precision = d < DBL_MIN ? 1 : 15; precision <= 17; precision++) {
         (void)snprintf(text, sizeof(text), "%.*e", precision - 1, d);
         if (strtod(text, NULL) == d)
@@ -418,6 +470,15 @@ static int shortest_digits(double d, char digits[static 20], int *point)
             digits[n++] = *p;
     }
     *point = (int)strtol(strchr(text, 'e') + 1, NULL, 10) + 1;
+    return n;
+}
+
+/* Finds the fewest significant digits that read back to d, which must be positive. Sets *point to
+ * the number of digits before the decimal point. Returns the number of digits. */
+static int shortest_digits(double d, char digits[static 20], int *point)
+{
+    int n = d >= 1e-9 && d < 1e14 ? short_digits(d, digits, point) : any_digits(d, digits, point);
+
     while (n > 1 && digits[n - 1] == '0')
         n--;
     return n;

@@ -407,6 +407,15 @@ TEST(json, doubles_are_written_as_python_does)
     assert_repr(1.7976931348623157e308, "1.7976931348623157e+308");
     assert_repr(9007199254740993.0, "9007199254740992.0");
     assert_repr(2e-44, "2e-44");
+    assert_repr(0x1p-1, "0.5");
+    assert_repr(0x1p-24, "5.960464477539063e-08");
+    assert_repr(0x1.fffffffffffffp-2, "0.49999999999999994");
+    assert_repr(-(double)0.1F, "-0.10000000149011612");
+    assert_repr(1e-9, "1e-09");
+    assert_repr(0x1.12e0be826d694p-30, "9.999999999999999e-10");
+    assert_repr(99999999999999.98, "99999999999999.98");
+    assert_repr(0.9999999999999999, "0.9999999999999999");
+    assert_repr(9.999999999999998, "9.999999999999998");
     assert_repr((double)NAN, "null");
     assert_repr(-(double)INFINITY, "null");
 }
@@ -433,6 +442,43 @@ TEST(json, doubles_read_back)
         cr_assert_eq(memcmp(&d, &back, sizeof(d)), 0, "%.*s", (int)n, text);
     }
     cr_assert_eq(json_number_double(STR("1e400"), &(double){0}), -1);
+}
+
+static size_t count_digits(const char *text, size_t n)
+{
+    size_t all = 0, zeros = 0;
+
+    for (size_t i = 0; i < n && text[i] != 'e'; i++) {
+        if (text[i] == '.' || text[i] == '-' || (all == 0 && text[i] == '0'))
+            continue;
+        all++;
+        zeros = text[i] == '0' ? zeros + 1 : 0;
+    }
+    return all - zeros;
+}
+
+TEST(json, doubles_have_no_digit_too_many)
+{
+    char text[JSON_DOUBLE_TEXT_MAX] = {0}, fewer[40];
+    uint64_t rng = 88172645463325252u;
+
+    for (int i = 0; i < 30000; i++) {
+        double d;
+        size_t n;
+
+        rng ^= rng << 13;
+        rng ^= rng >> 7;
+        rng ^= rng << 17;
+        d = ldexp((double)(rng >> 11 | 1), -53 - (int)(rng % 40) + 20 * (i % 2));
+        if (i % 3 == 0)
+            d = (double)(float)d;
+        n = json_number_write(text, d);
+        n = count_digits(text, n);
+        if (n < 2)
+            continue;
+        (void)snprintf(fewer, sizeof(fewer), "%.*e", (int)n - 2, d);
+        cr_assert_neq(strtod(fewer, NULL), d, "%s", fewer);
+    }
 }
 
 TEST(json, writes_without_a_tree)
