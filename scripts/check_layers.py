@@ -16,7 +16,7 @@ STORES = ["worker/session", "worker/engine"]
 # room -> rooms it may include besides itself; a folder without a row belongs to the room above it
 MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
 MATRIX.update({room: COMMON for room in PURE})
-MATRIX["common/fleet"] = COMMON[:5]
+MATRIX["common/fleet"] = COMMON[:6]
 MATRIX["common/proc"] = MATRIX["common/proc"] + ["common/fleet/place_table.h"]  # whose rows are no process's
 
 

@@ -1,17 +1,17 @@
 /* A worker's part in a fleet: its connection to the store, and what happens to records there
- * (worker/ledger/second_copy.h). Nothing of this exists without --fleet. */
+ * (common/fleet/second_copy.h). Nothing of this exists without --fleet. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/fleet/redis_store.h"
+#include "common/fleet/second_copy.h"
 #include "common/fleet/store_url.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
-#include "worker/ledger/second_copy.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/sink/sink.h"
@@ -69,6 +69,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
                                     .table = w->h->fleet,
                                     .lease_ms = (unsigned)c->fleet_lease_ms,
                                     .outage_ms = (unsigned)c->fleet_outage_ms,
+                                    .read_role = ledger_read_role,
                                     .add_back = on_back,
                                     .begin_anew = on_anew,
                                     .on_read_back = on_read_back,

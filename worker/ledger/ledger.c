@@ -10,12 +10,12 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/fleet/second_copy.h"
 #include "common/journal/journal.h"
 #include "common/os/task.h"
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/fragments.h"
-#include "worker/ledger/second_copy.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
@@ -191,6 +191,22 @@ void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id
     second_copy_add(l->copy, index, session_id, record, number);
 }
 
+struct copy_role ledger_read_role(struct str record, bool has_fragments)
+{
+    struct copy_role role = {0};
+    struct session_request commit;
+    struct str id;
+
+    if (session_record_fragment(record, &role.call, &role.first)) {
+        role.kind = COPY_FRAGMENT;
+    } else if (has_fragments && session_record_commits(record, &id, &commit)) {
+        role.kind = COPY_COMMIT;
+        role.call = commit.call;
+        role.named = commit.has_bulk;
+    }
+    return role;
+}
+
 /* Releases the records, because they cannot be dropped during a replay. */
 void ledger_skip_replayed(struct ledger *l, struct journal *j, struct str session_id)
 {
@@ -282,7 +298,8 @@ int ledger_write_call(struct ledger *l, struct str session_id, struct str record
 
 void ledger_wait_durable(const struct ledger *l, struct str session_id, struct ledger_done done)
 {
-    if (l->copy && !second_copy_await(l->copy, session_id, done))
+    if (l->copy &&
+        !second_copy_await(l->copy, session_id, (struct copy_done){done.fn, done.ctx, done.failed}))
         return;
     if (journal_await(journal_of(l, session_id), done.fn, done.ctx) > 0)
         done.fn(done.ctx);

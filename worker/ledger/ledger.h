@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
+struct copy_role;
 struct deliveries;
 struct fragments;
 struct journal;
@@ -93,6 +94,9 @@ void ledger_end_session(struct ledger *l, struct str session_id);
 /* Deletes the log of a session that is not needed any longer from the fleet's store. Returns false
  * if the store still has it; call again later. */
 bool ledger_drop_session(struct ledger *l, struct str session_id);
+
+/* Reads what a session's record is to its log in the fleet's store (second_copy_options). */
+struct copy_role ledger_read_role(struct str record, bool has_fragments);
 
 /* Counts a replayed record for the fleet's store, whether or not it applies. The journal of place
  * `index` has it under this number. ledger_skip_replayed: the session begins with the present

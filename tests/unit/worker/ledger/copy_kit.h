@@ -3,7 +3,7 @@
 #ifndef RG_UNIT_COPY_KIT_H
 #define RG_UNIT_COPY_KIT_H
 
-#include "worker/ledger/second_copy.h"
+#include "common/fleet/second_copy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@
 #include "common/os/loop.h"
 #include "memory_store.h"
 #include "testing.h"
+#include "worker/ledger/ledger.h"
 
 enum { LIMIT_MS = 20000, OUTAGE_MS = 60000 };
 
@@ -108,6 +109,7 @@ static inline void begin_worker(struct fixture *f)
                                                             .store = &f->store.store,
                                                             .table = f->table,
                                                             .outage_ms = f->outage_ms,
+                                                            .read_role = ledger_read_role,
                                                             .add_back = on_back,
                                                             .begin_anew = on_anew,
                                                             .on_read_back = on_read_back,
@@ -225,7 +227,7 @@ static inline void on_failed(void *ctx, const struct err *why)
 
 static inline bool await(struct fixture *f, const char *id)
 {
-    return second_copy_await(f->copy, str_cstr(id), (struct ledger_done){on_stored, f, on_failed});
+    return second_copy_await(f->copy, str_cstr(id), (struct copy_done){on_stored, f, on_failed});
 }
 
 /* Adds a record and waits for it. */

@@ -1,9 +1,11 @@
 /* The order of a log's records: fragments precede their commit, or are missing. */
-#include "worker/ledger/copy_log.h"
+#include "common/fleet/copy_log.h"
 
 #include "../session/kit.h"
 #include "common/base/buf.h"
+#include "common/fleet/second_copy.h"
 #include "testing.h"
+#include "worker/ledger/ledger.h"
 #include "worker/session/call/session_call.h"
 #include "worker/session/store/session.h"
 
@@ -29,9 +31,12 @@ static struct copy_log *make_log(const struct kit *k, size_t without_from, size_
     struct copy_log *l = copy_log_new(NULL, STR("w0-1"));
     uint32_t number = 0;
 
-    for (size_t i = 0; i < k->n_journal; i++)
+    for (size_t i = 0; i < k->n_journal; i++) {
+        struct copy_role role = ledger_read_role(buf_str(&k->journal[i]), l->fragments.n > 0);
+
         if (i < without_from || i >= without_to)
-            (void)copy_log_add(l, buf_str(&k->journal[i]), number++);
+            (void)copy_log_add(l, &role, number++);
+    }
     return l;
 }
 

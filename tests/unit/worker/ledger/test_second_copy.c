@@ -419,7 +419,7 @@ static void add_promise(struct world *w)
     p->p.n = w->written[s]++;
     append_to_journal(w->f, str_cstr(p->p.id), str_cstr(p->p.text));
     cr_assert_not(second_copy_await(w->f->copy, str_cstr(p->p.id),
-                                    (struct ledger_done){on_kept, p, on_broken}));
+                                    (struct copy_done){on_kept, p, on_broken}));
 }
 
 static void step(struct world *w)

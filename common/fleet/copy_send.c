@@ -7,10 +7,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/fleet/copy_internal.h"
 #include "common/fleet/fleet_store.h"
 #include "common/fleet/place_table.h"
 #include "common/journal/journal.h"
-#include "worker/ledger/copy_internal.h"
 
 enum { READ_RECORDS = 16 }; /* records that are read from the journal at a time */
 

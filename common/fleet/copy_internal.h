@@ -2,14 +2,14 @@
  * The state of struct second_copy, for its files: second_copy.c (logs and waits), copy_send.c
  * (appends and drops), copy_compare.c (lengths) and copy_read.c (logs that are read back).
  */
-#ifndef RG_LEDGER_COPY_INTERNAL_H
-#define RG_LEDGER_COPY_INTERNAL_H
+#ifndef RG_FLEET_COPY_INTERNAL_H
+#define RG_FLEET_COPY_INTERNAL_H
 
 #include "common/base/buf.h"
 #include "common/base/map.h"
+#include "common/fleet/copy_log.h"
+#include "common/fleet/second_copy.h"
 #include "common/os/loop.h"
-#include "worker/ledger/copy_log.h"
-#include "worker/ledger/second_copy.h"
 
 enum {
     COPY_FRESH_MAX = 16 << 20,    /* bytes of a loop iteration that are sent from memory */
@@ -54,7 +54,7 @@ struct copy_wait {
     struct list_item item, all; /* in copy_log.waits or second_copy.due; in second_copy.waits */
     struct copy_log *log;       /* NULL: the wait is over */
     size_t n;                   /* number of records that the store must have */
-    struct ledger_done done;
+    struct copy_done done;
     struct journal *journal; /* journal that is waited for afterwards */
     uint64_t since_ms;
     struct err why; /* error that ends it; kind ERR_NONE: none */

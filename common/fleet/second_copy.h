@@ -1,5 +1,5 @@
 /*
- * struct second_copy: a worker's records in the store of a fleet (common/fleet/fleet_store.h).
+ * struct second_copy: records of a process in the store of a fleet (common/fleet/fleet_store.h).
  *
  * Record n of a session's log is the session's n-th needed record. Fragments of a call are in the
  * log only if a commit names them, right before that commit. So numbers in the log are the same
@@ -32,15 +32,14 @@
  * A place is whole when the store has all of its records under its epoch. Answers also wait until
  * place_table_may_answer is true.
  */
-#ifndef RG_LEDGER_SECOND_COPY_H
-#define RG_LEDGER_SECOND_COPY_H
+#ifndef RG_FLEET_SECOND_COPY_H
+#define RG_FLEET_SECOND_COPY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "worker/ledger/ledger.h"
 
 struct journal;
 struct loop;
@@ -48,12 +47,33 @@ struct place_table;
 struct second_copy;
 struct store;
 
+/* The end of a wait. fn: the store has the records. failed: it does not confirm them; the records
+ * are kept. */
+struct copy_done {
+    void (*fn)(void *ctx);
+    void *ctx;
+    void (*failed)(void *ctx, const struct err *e);
+};
+
+enum copy_kind { COPY_PLAIN, COPY_FRAGMENT, COPY_COMMIT };
+
+/* What a record is to its log. */
+struct copy_role {
+    enum copy_kind kind;
+    uint64_t call; /* fragment, commit: number of its call */
+    bool first;    /* fragment: earlier ones of the call are void */
+    bool named;    /* commit: it names the fragments of its call */
+};
+
 struct second_copy_options {
     struct loop *loop;
     struct store *store;       /* owned by the copy */
     struct place_table *table; /* table with the epochs of the places */
     unsigned lease_ms;         /* time after which another node may own a place */
     unsigned outage_ms;        /* longest wait for the store */
+    /* Reads what the record is. Without `has_fragments` a commit may count as plain. NULL: all
+     * records are plain. */
+    struct copy_role (*read_role)(struct str record, bool has_fragments);
     /* Adds a record that only the store has to journal and memory, and calls second_copy_add.
      * `alone`: earlier records were dropped, because this one ends the session. Returns -1 with
      * ERR_STORAGE_FULL or ERR_STORAGE_FAILED if the journal cannot store it now: it is read again
@@ -121,7 +141,7 @@ int second_copy_check_read(const struct second_copy *c, uint32_t place, struct s
 /* Waits until the store has all present records of the session. Returns true if it has them.
  * Returns false if `done` is called later, after the journal, too, is durable (journal_await); if
  * the wait fails, done.failed is called. */
-bool second_copy_await(struct second_copy *c, struct str session, struct ledger_done done);
+bool second_copy_await(struct second_copy *c, struct str session, struct copy_done done);
 
 /* Cancels all waits of this ctx, except those that wait for the journal already. */
 void second_copy_forget(struct second_copy *c, void *ctx);

@@ -6,7 +6,7 @@
  *                FENCED -> COMPARING             the keeper has renewed the refused epoch
  *
  * Records of the present loop iteration are sent from memory, all others from the journal. */
-#include "worker/ledger/second_copy.h"
+#include "common/fleet/second_copy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +16,11 @@
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
+#include "common/fleet/copy_internal.h"
 #include "common/fleet/fleet_store.h"
 #include "common/fleet/place_table.h"
 #include "common/journal/journal.h"
 #include "common/os/loop.h"
-#include "worker/ledger/copy_internal.h"
 
 /* --- logs --- */
 
@@ -109,10 +109,13 @@ void second_copy_add(struct second_copy *c, uint32_t place, struct str session, 
                      uint32_t number)
 {
     struct copy_log *l = copy_get(c, get_place(c, place), session);
+    struct copy_role role = {0};
     size_t more;
 
+    if (c->o.read_role)
+        role = c->o.read_role(record, l->fragments.n > 0);
     l->dropping = false;
-    more = copy_log_add(l, record, number);
+    more = copy_log_add(l, &role, number);
     l->place->n_behind += more;
     l->rewrite = l->rewrite || l->ended;
     if (l->lost || l->unread) { /* unread: the record comes from the store */
@@ -335,7 +338,7 @@ static bool is_stored(const struct copy_log *l, size_t n)
     return !l->lost && l->stored >= n && may_answer(l->place);
 }
 
-bool second_copy_await(struct second_copy *c, struct str session, struct ledger_done done)
+bool second_copy_await(struct second_copy *c, struct str session, struct copy_done done)
 {
     struct copy_log *l = copy_find(c, session);
     struct copy_wait *w;

@@ -4,8 +4,8 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/fleet/copy_internal.h"
 #include "common/fleet/fleet_store.h"
-#include "worker/ledger/copy_internal.h"
 
 /* The reading of one log. The log outlives it, because an unread log is never deleted. */
 struct copy_reader {

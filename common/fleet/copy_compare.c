@@ -6,8 +6,8 @@
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
+#include "common/fleet/copy_internal.h"
 #include "common/fleet/fleet_store.h"
-#include "worker/ledger/copy_internal.h"
 
 /* A request for lengths that has no answer yet. */
 struct copy_lengths {

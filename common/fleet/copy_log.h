@@ -2,8 +2,8 @@
  * struct copy_log: a session's log in the store: its records in their order, and how many of them
  * were sent and confirmed (second_copy.h). Values only: it sends nothing.
  */
-#ifndef RG_LEDGER_COPY_LOG_H
-#define RG_LEDGER_COPY_LOG_H
+#ifndef RG_FLEET_COPY_LOG_H
+#define RG_FLEET_COPY_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +19,7 @@ struct copy_fragment {
 };
 
 struct copy_place;
+struct copy_role;
 
 struct copy_log {
     struct copy_place *place;
@@ -53,7 +54,7 @@ struct str copy_log_id(const struct copy_log *l);
 
 /* Adds a record, which the journal has under this number. Returns the number of records by which
  * the log grows: 0 for a fragment; a commit is added together with its fragments. */
-size_t copy_log_add(struct copy_log *l, struct str record, uint32_t number);
+size_t copy_log_add(struct copy_log *l, const struct copy_role *role, uint32_t number);
 
 /* Drops the fragments of a call that will not commit. */
 void copy_log_release_call(struct copy_log *l, uint64_t call);

@@ -1,11 +1,11 @@
 /* The order of a log's records (copy_log.h): fragments wait until their commit names them. */
-#include "worker/ledger/copy_log.h"
+#include "common/fleet/copy_log.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "worker/session/store/session.h"
+#include "common/fleet/second_copy.h"
 
 struct copy_log *copy_log_new(struct copy_place *place, struct str session)
 {
@@ -50,22 +50,18 @@ static void end_fragments(struct copy_log *l, uint64_t call, bool named)
         vec_done(&l->fragments);
 }
 
-size_t copy_log_add(struct copy_log *l, struct str record, uint32_t number)
+size_t copy_log_add(struct copy_log *l, const struct copy_role *role, uint32_t number)
 {
     size_t had = l->numbers.n;
-    struct session_request commit;
-    struct str id;
-    uint64_t call;
-    bool first;
 
-    if (session_record_fragment(record, &call, &first)) {
-        if (first)
-            end_fragments(l, call, false);
-        *vec_push(&l->fragments) = (struct copy_fragment){call, number};
+    if (role->kind == COPY_FRAGMENT) {
+        if (role->first)
+            end_fragments(l, role->call, false);
+        *vec_push(&l->fragments) = (struct copy_fragment){role->call, number};
         return 0;
     }
-    if (l->fragments.n > 0 && session_record_commits(record, &id, &commit))
-        end_fragments(l, commit.call, commit.has_bulk);
+    if (role->kind == COPY_COMMIT)
+        end_fragments(l, role->call, role->named);
     *vec_push(&l->numbers) = number;
     return l->numbers.n - had;
 }
