@@ -235,7 +235,8 @@ def fields(operation):
              body.get("properties", {}).items()]
     if not rows:
         return ""
-    table = "".join(f"| `{n}` | {w} | {t} | {cell(d)} |\n" for n, w, t, d in rows)
+    own = "see [dialects.md](dialects.md#2-fields)"
+    table = "".join(f"| `{n}` | {w} | {t} | {cell(d) or own} |\n" for n, w, t, d in rows)
     return f"| field | in | type | meaning |\n|---|---|---|---|\n{table}\n"
 
 

@@ -121,7 +121,7 @@ def test_every_setting_that_begins_with_max_has_a_row_of_limits():
 
 
 # options of commands and scripts, and of other programs, that pages name
-OTHERS = {"logs", "strict", "list", "key-file", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "limits", "man", "out", "logprobs-mode",
+OTHERS = {"ca-file", "logs", "strict", "list", "key-file", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "limits", "man", "out", "logprobs-mode",
           "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs",
           "enable-return-indexer-topk", "pd-disaggregation", "continue", "title", "dangerously-bypass-approvals-and-sandbox"}
 
