@@ -70,6 +70,15 @@ static bool must_read(const struct copy_log *l, uint64_t first, uint64_t next)
     return l->unread || (!l->ended && !l->rewrite && (next > l->numbers.n || first > 0));
 }
 
+/* Reports whether the log, which only the store has, is to be deleted. */
+static bool is_left_over(const struct copy_log *l, uint64_t next)
+{
+    const struct second_copy_options *o = &l->place->copy->o;
+
+    return next > 0 && l->numbers.n == 0 && l->fragments.n == 0 && !l->unread && !l->lost &&
+           o->is_needed && !o->is_needed(o->ctx, l->place->index, copy_log_id(l));
+}
+
 /* Compares a log with the store's, which has the elements first .. next-1. A single element is the
  * session's end only if this process has sent it. After a restart it may be any record, because the
  * journal counts from 0 again. */
@@ -78,6 +87,7 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
     size_t n = l->numbers.n, there = (size_t)MIN_OF(next, (uint64_t)n);
 
     l->seen = true;
+    l->dropping = l->dropping || is_left_over(l, next);
     if (l->dropping) {
         copy_send_later(l);
     } else if (l->lost) {
@@ -103,6 +113,7 @@ static void open_place(struct copy_place *p)
         log_info(NULL, "fleet: the store answers again", LOG_U("place", p->index),
                  LOG_U("behind_records", p->n_behind));
     p->away = p->verifies = p->proved = false;
+    p->level = p->n_behind == 0;
     p->served = true;
     p->state = COPY_OPEN;
     copy_read_unread(p);

@@ -39,6 +39,7 @@ struct copy_place {
     bool served;        /* a comparison under this epoch has ended */
     bool reported;      /* the place table shows the place as whole */
     bool away;          /* the store does not answer, which was logged */
+    bool level;         /* nothing from before the last comparison is behind */
     uint64_t full_ms;   /* time before which nothing is sent */
     uint64_t fenced_ms; /* clock_boot_ms of the refusal */
     uint64_t n_behind, told_behind; /* records that the store lacks; number in the place table */

@@ -8,6 +8,7 @@
  * Records of the present loop iteration are sent from memory, all others from the journal. */
 #include "common/fleet/second_copy.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,8 @@ void copy_set_stored(struct copy_log *l, size_t n)
 {
     l->place->n_behind = l->place->n_behind + l->stored - n;
     l->stored = n;
+    if (l->place->n_behind == 0)
+        l->place->level = true;
 }
 
 void copy_send_later(struct copy_log *l)
@@ -227,15 +230,30 @@ uint64_t second_copy_behind(const struct second_copy *c)
 
 /* --- waits --- */
 
+struct place_name {
+    char text[16];
+};
+
+/* Returns what errors call the place. */
+static struct place_name name_place(uint32_t index)
+{
+    struct place_name name = {"d"};
+
+    if (index != FLEET_DISPATCHER)
+        (void)snprintf(name.text, sizeof(name.text), "w%u", (unsigned)index);
+    return name;
+}
+
 static int fail_place(const struct copy_place *p, struct err *e)
 {
+    struct place_name name = name_place(p->index);
+
     if (p->state == COPY_CLOSED || p->state == COPY_FENCED)
         return err_set(e, ERR_OWNER_CHANGED,
-                       "place w%u has another owner, or none: repeat the request",
-                       (unsigned)p->index);
+                       "place %s has another owner, or none: repeat the request", name.text);
     return err_set(e, ERR_STORAGE_UNAVAILABLE,
-                   "place w%u is being compared with the fleet's store: repeat the request",
-                   (unsigned)p->index);
+                   "place %s is being compared with the fleet's store: repeat the request",
+                   name.text);
 }
 
 static int fail_lost(const struct copy_log *l, struct err *e)
@@ -323,14 +341,21 @@ int second_copy_check_read(const struct second_copy *c, uint32_t place, struct s
         return 0;
     return err_set(e, ERR_STORAGE_UNAVAILABLE,
                    "this node has not reached the fleet's store for a lease: another node may "
-                   "answer for w%u by now; repeat the request",
-                   (unsigned)place);
+                   "answer for %s by now; repeat the request",
+                   name_place(place).text);
 }
 
 static bool may_answer(const struct copy_place *p)
 {
     return p->state == COPY_OPEN &&
            place_table_may_answer(p->copy->o.table, p->index, clock_boot_ms());
+}
+
+bool second_copy_is_level(const struct second_copy *c, uint32_t place)
+{
+    const struct copy_place *p = find_place(c, place);
+
+    return p && may_answer(p) && (p->level || p->n_behind == 0);
 }
 
 static bool is_stored(const struct copy_log *l, size_t n)

@@ -86,6 +86,9 @@ struct second_copy_options {
     /* Called when the session was read; with e: when it cannot be read now, because it is lost, the
      * journal cannot store it, or the place has another owner. */
     void (*on_read_back)(void *ctx, uint32_t place, struct str session, const struct err *e);
+    /* Reports whether a log that was not added is needed; else the store deletes it. It has come
+     * back, because a failover has forgotten its deletion. NULL: all are needed. */
+    bool (*is_needed)(void *ctx, uint32_t place, struct str session);
     /* Closes the connection to the store and connects again. */
     void (*reconnect)(void *ctx, const char *why);
     void *ctx;
@@ -145,6 +148,10 @@ bool second_copy_await(struct second_copy *c, struct str session, struct copy_do
 
 /* Cancels all waits of this ctx, except those that wait for the journal already. */
 void second_copy_forget(struct second_copy *c, void *ctx);
+
+/* Reports whether the place's answers may be sent, and the store has got back what it may have lost
+ * before the last comparison. */
+bool second_copy_is_level(const struct second_copy *c, uint32_t place);
 
 /* Returns the number of records that the store lacks. */
 uint64_t second_copy_behind(const struct second_copy *c);

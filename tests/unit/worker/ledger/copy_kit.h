@@ -38,6 +38,7 @@ struct fixture {
     int reconnected;
     bool full;       /* the journal takes no record of the store */
     bool in_use;     /* no session can be forgotten */
+    bool left_over;  /* logs that the worker has not added are not needed */
     struct buf read; /* ids of sessions that were read, with ! if they are lost */
     enum err_kind why;
 };
@@ -90,6 +91,13 @@ static inline void on_read_back(void *ctx, uint32_t place, struct str id, const 
     buf_printf(&f->read, "%.*s%s ", (int)id.len, id.p, e ? "!" : "");
 }
 
+static inline bool on_found(void *ctx, uint32_t place, struct str id)
+{
+    (void)id;
+    cr_assert_eq(place, PLACE);
+    return !((struct fixture *)ctx)->left_over;
+}
+
 static inline void on_reconnect(void *ctx, const char *why)
 {
     struct fixture *f = ctx;
@@ -113,6 +121,7 @@ static inline void begin_worker(struct fixture *f)
                                                             .add_back = on_back,
                                                             .begin_anew = on_anew,
                                                             .on_read_back = on_read_back,
+                                                            .is_needed = on_found,
                                                             .reconnect = on_reconnect,
                                                             .ctx = f});
     cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);

@@ -223,3 +223,25 @@ TEST(copy_read, an_end_is_read_alone_and_a_hole_loses_the_session)
     add_stored(f, "s", "r2");
     close_all(f);
 }
+
+static bool is_deleted(struct fixture *f)
+{
+    return find_log(&f->store, STR("a"))->records.n == 0;
+}
+
+TEST(copy_read, a_log_that_nobody_needs_is_deleted)
+{
+    static const char *const ids[] = {"a", NULL}, *const texts[] = {"r0", "r1", NULL};
+    struct fixture *f = adopt(ids, texts);
+
+    f->left_over = true;
+    f->store.holds = false;
+    loop_task_post(f->loop, &f->store.work, on_work);
+    wait_until(f, is_deleted, "deleted");
+    cr_assert(is_served(f) && is_read(f));
+    cr_assert_eq(f->read.len, 0);
+    wait_until(f, is_level, "nothing is behind");
+    cr_assert(second_copy_is_level(f->copy, PLACE));
+    cr_assert_not(second_copy_is_level(f->copy, PLACE + 1));
+    close_all(f);
+}
