@@ -311,7 +311,8 @@ void desk_handle(void *ctx, struct exchange *x)
     name_request(&r);
     path = find_path(&r, &e);
     if (check_key(&r, path ? path->scopes : 1u << KEY_ADMIN, &e) || !path ||
-        check_query(&r, path, &e) || check_body_size(&r, path, &e) || read_body(&r, &e))
+        check_query(&r, path, &e) || check_body_size(&r, path, &e) || read_body(&r, &e) ||
+        (r.desk->copy && desk_copy_check_read(r.desk, &e)))
         desk_error(x, &e);
     else
         path->handler(&r);

@@ -223,7 +223,8 @@ static int apply_group(struct book *b, const struct json *r, struct err *e)
     g = group_new(&spec, body);
     g->runner = book_runner_made(b, spec.runner);
     g->queue = spec.queue.p ? queue_made(b, spec.queue) : NULL;
-    g->seq = b->next_seq++;
+    g->seq = MAX_OF(record_seq(r), b->next_seq);
+    b->next_seq = g->seq + 1;
     g->submitted_at_ms = record_at(r);
     (void)map_set(&b->groups, g->spec.id, g);
     list_append(&b->all, &g->all_entry);
@@ -363,6 +364,15 @@ static void remove_group(struct book *b, struct group *g)
         keep_gone(b, g);
     else
         group_free(g);
+}
+
+void book_remove(struct book *b, struct group *g)
+{
+    bool keeps = b->keeps_gone;
+
+    b->keeps_gone = false;
+    remove_group(b, g);
+    b->keeps_gone = keeps;
 }
 
 /* Settles a group that is not offered to a trainer. */

@@ -100,6 +100,10 @@ void book_done(struct book *b);
  * not fit the book, which is then unchanged. */
 int book_apply(struct book *b, struct str record, struct err *e);
 
+/* Removes a group without a record, because all of its records will be applied again. During a
+ * replay. */
+void book_remove(struct book *b, struct group *g);
+
 struct group *book_group(const struct book *b, struct str id);
 struct attempt *book_attempt(const struct book *b, struct str id);
 

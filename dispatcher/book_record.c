@@ -28,10 +28,21 @@ static struct json_out begin_record(enum record_kind kind, struct str id, uint64
     return o;
 }
 
-void record_group(struct str id, struct str submission, uint64_t at_ms, struct buf *out)
+static void put_mark(struct json_out *o, const char *key, bool is_set)
+{
+    if (!is_set)
+        return;
+    json_out_member_bool(o, key, true);
+}
+
+void record_group(struct str id, struct str submission, struct record_begin begin, uint64_t at_ms,
+                  struct buf *out)
 {
     struct json_out o = begin_record(RECORD_GROUP, id, at_ms, out);
 
+    if (begin.seq > 0)
+        json_out_member_i64(&o, "seq", (int64_t)begin.seq);
+    put_mark(&o, "continues", begin.continues);
     json_out_member_raw(&o, "group", submission);
     json_out_end_obj(&o);
 }
@@ -58,13 +69,6 @@ static void put_word(struct json_out *o, const char *key, const char *text)
 {
     if (text)
         json_out_member_str(o, key, str_cstr(text));
-}
-
-static void put_mark(struct json_out *o, const char *key, bool is_set)
-{
-    if (!is_set)
-        return;
-    json_out_member_bool(o, key, true);
 }
 
 void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,
@@ -148,6 +152,16 @@ static uint64_t copy_count(const struct json *r, const char *key)
 uint64_t record_at(const struct json *r)
 {
     return copy_count(r, "at");
+}
+
+uint64_t record_seq(const struct json *r)
+{
+    return copy_count(r, "seq");
+}
+
+bool record_continues(const struct json *r)
+{
+    return json_is_true(json_get(r, "continues"));
 }
 
 uint64_t record_lease_ms(const struct json *r)

@@ -3,7 +3,7 @@
  * of their group (common/journal), so that all records of a group can be dropped at once when it is
  * acknowledged.
  *
- *   {"t": "group",    "id": G, "at": ms, "group": {submission}}
+ *   {"t": "group",    "id": G, "at": ms, "seq"?, "continues"?, "group": {submission}}
  *   {"t": "claim",    "id": G, "at": ms, "rollout": k, "attempt": A, "session": S, "executor": X}
  *   {"t": "end",      "id": G, "at": ms, "attempt": A, "outcome": "ok",
  *                 "lost"?, "refused"?, "open"?, "beside"?, result...}
@@ -14,7 +14,8 @@
  *   {"t": "told", "id": G, "at": ms, "submitted"?: ms}
  *
  * Settling follows from a group's records (book.c: settle_if_decided), so it has no record of its
- * own. `at` is the wall clock in milliseconds.
+ * own. `at` is the wall clock in milliseconds. In a fleet a group's record has the number of its
+ * submission, and says whether its log also has an earlier group of the id (book_replay.h).
  */
 #ifndef RG_DISPATCHER_BOOK_RECORD_H
 #define RG_DISPATCHER_BOOK_RECORD_H
@@ -37,7 +38,13 @@ enum record_kind {
 };
 
 /* --- writing; each replaces the content of `out` --- */
-void record_group(struct str id, struct str submission, uint64_t at_ms, struct buf *out);
+struct record_begin {
+    uint64_t seq;   /* 0: not written */
+    bool continues; /* the log has records of an earlier group of the id */
+};
+
+void record_group(struct str id, struct str submission, struct record_begin begin, uint64_t at_ms,
+                  struct buf *out);
 
 struct record_claim {
     uint32_t rollout;
@@ -71,6 +78,11 @@ void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct b
 /* --- reading --- */
 enum record_kind record_kind(const struct json *r);
 uint64_t record_at(const struct json *r);
+
+/* Read a group's record: the number of its submission (0: not written), and whether its log also
+ * has an earlier group of the id. */
+uint64_t record_seq(const struct json *r);
+bool record_continues(const struct json *r);
 
 /* Returns from a taken record how long the trainer may keep the group, in milliseconds. */
 uint64_t record_lease_ms(const struct json *r);

@@ -39,6 +39,7 @@ struct claim_item {
     char attempt[ATTEMPT_ID_LEN + 1];
     struct http_fetch *call;
     struct buf session; /* the worker's answer, after the claim is recorded */
+    bool unsure;        /* in a fleet: the store has not confirmed the claim */
 };
 
 struct claim {
@@ -108,8 +109,10 @@ static void claim_answer(struct claim *c)
         desk_begin_lease(c->desk, a);
         if (c->items[i].session.len == 0)
             continue;
-        if (c->x)
+        if (c->x && !c->items[i].unsure)
             write_item(c->desk, &c->items[i], &o);
+        else if (c->x)
+            ends_lost(c->desk, a, "the fleet's store has not confirmed the claim", clock_wall_ms());
         else
             ends_lost(c->desk, a, "the executor left before it was given the attempt",
                       clock_wall_ms());
@@ -143,6 +146,15 @@ static void on_claim_durable(void *ctx)
     item_done(ctx);
 }
 
+static void on_claim_failed(void *ctx, const struct err *e)
+{
+    struct claim_item *it = ctx;
+
+    (void)e; /* the copy has logged it */
+    it->unsure = true;
+    item_done(it);
+}
+
 /* Returns the item's rollout if it still waits for this claim; otherwise NULL. */
 static struct rollout *item_rollout(const struct claim_item *it)
 {
@@ -170,7 +182,8 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     int rc;
 
     record_claim(r->group->spec.id, &claim, clock_wall_ms(), &record);
-    rc = desk_write(d, r->group->spec.id, buf_str(&record), on_claim_durable, it, &e);
+    rc = desk_write(d, r->group->spec.id, buf_str(&record),
+                    &(struct desk_done){on_claim_durable, it, on_claim_failed}, &e);
     buf_done(&record);
     if (rc < 0) {
         d->refused_until_ms = clock_ms() + REFUSED_MS;
@@ -244,7 +257,8 @@ static void put_off(struct desk *d, struct rollout *r, int status, struct str wh
 {
     bool is_first = clock_ms() >= d->refused_until_ms;
 
-    d->refused_until_ms = clock_ms() + REFUSED_MS;
+    if (!workers_have_others(d->workers))
+        d->refused_until_ms = clock_ms() + REFUSED_MS;
     d->refused_at_ms = clock_ms();
     write_refusal(d, status, why);
     if (r)

@@ -16,7 +16,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/journal/journal.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/desk.h"
@@ -58,7 +57,7 @@ static void closing_free(struct closing *c)
 {
     list_remove(&c->entry);
     if (c->waits)
-        journal_forget(c->desk->journal, c);
+        desk_forget(c->desk, c);
     loop_timer_stop(c->desk->loop, &c->again);
     http_fetch_cancel(c->call);
     closing_paid(c);
@@ -179,7 +178,7 @@ void closing_start(struct desk *d, const char *session, enum closing_kind kind,
         desk_owe(d, g->spec.id);
     }
     list_append(&d->closings, &c->entry);
-    c->waits = journal_await(d->journal, on_closing_durable, c) == 0;
+    c->waits = desk_await(d, &(struct desk_done){on_closing_durable, c, NULL}) == 0;
     if (!c->waits)
         ask_worker(c);
 }
@@ -281,6 +280,17 @@ static void mark_failure(struct desk *d, int status, const struct err *e)
         log_error(NULL, "no attempt begins, trying again", LOG_T("reason", d->sweep.why));
 }
 
+/* Reads the first element of `unreachable`. Indexes of workers precede peers. Peers have no
+ * attempts of this dispatcher, but other nodes of a fleet do. */
+static void read_unreachable(struct desk *d, const struct json *first)
+{
+    bool is_index = json_is(first, JSON_NUMBER);
+
+    d->sweep.partial |= is_index || (d->copy && first);
+    if (is_index)
+        ask_for_fewer(d);
+}
+
 static void on_page(void *ctx, int status, struct str body, const struct err *e)
 {
     struct desk *d = ctx;
@@ -304,11 +314,7 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
         judge_session(d, json_at(rows, i));
-    /* Indexes of workers precede peers. Peers have no attempts of this dispatcher. */
-    if (json_is(json_at(json_get(page, "unreachable"), 0), JSON_NUMBER)) {
-        d->sweep.partial = true;
-        ask_for_fewer(d);
-    }
+    read_unreachable(d, json_at(json_get(page, "unreachable"), 0));
     cursor = json_string(json_get(page, "next_cursor"));
     (void)snprintf(d->sweep.cursor, sizeof(d->sweep.cursor), "%.*s", (int)cursor.len,
                    cursor.p ? cursor.p : "");
@@ -321,11 +327,11 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
 
 static void sweep_ask(struct desk *d)
 {
-    char path[192];
+    char path[320];
 
-    (void)snprintf(path, sizeof(path), "/sessions?here=1&label=attempt&archived=false&limit=%d%s%s",
-                   PAGE >> (2 * d->sweep.fewer), d->sweep.cursor[0] ? "&cursor=" : "",
-                   d->sweep.cursor);
+    (void)snprintf(path, sizeof(path), "/sessions?%slabel=attempt&archived=false&limit=%d%s%s",
+                   d->copy ? "" : "here=1&", PAGE >> (2 * d->sweep.fewer),
+                   d->sweep.cursor[0] ? "&cursor=" : "", d->sweep.cursor);
     d->sweep.call =
         worker_call(d->workers, (struct str){0}, "GET", str_cstr(path), STR(""), on_page, d);
 }

@@ -1,5 +1,8 @@
 /* Finds deaths of processes that aborted calls of an attempt, by the times on the board. A gateway
- * that continues after an upgrade has not died. */
+ * that continues after an upgrade has not died. In a fleet a session may be another node's, whose
+ * processes are not on the board. If its place has got a new owner, its epoch, which is at least
+ * the store's clock, is later than the claim. */
+#include "common/fleet/place_table.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
@@ -10,16 +13,33 @@ static bool has_died(const struct board *b, unsigned slot, uint64_t since_ms)
     return atomic_load(&b->slots[slot].died_ms) > since_ms;
 }
 
+/* Reports whether the session is of this node. */
+static bool is_here(const struct desk *d, uint32_t index)
+{
+    return !d->copy || place_table_own_epoch(d->heritage->fleet, index) != 0;
+}
+
+static bool has_moved(const struct desk *d, uint32_t index, uint64_t since_ms)
+{
+    struct fleet_place place;
+
+    return d->copy && place_table_find(d->heritage->fleet, index, &place) && place.epoch > since_ms;
+}
+
 const char *desk_find_death(const struct desk *d, const struct attempt *a)
 {
     const struct board *b = d->heritage->board;
     uint64_t since_ms = a->claimed_at_ms;
-    uint32_t index;
+    uint32_t index = 0;
     bool has_index = ids_parse(str_cstr(a->session), &index) == 0;
     int place = has_index ? board_resolve(b, index) : -1;
     /* used unless the place was adopted */
     int own = has_index ? board_place(b, index) : -1;
 
+    if (has_index && has_moved(d, index, since_ms))
+        return "the session's node was lost or started again during the attempt";
+    if (has_index && !is_here(d, index))
+        return NULL;
     if (atomic_load(&b->started_ms) > since_ms)
         return "the gateway was started again during the attempt";
     if ((place >= 0 && has_died(b, BOARD_WORKER0 + (unsigned)place, since_ms)) ||

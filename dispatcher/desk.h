@@ -10,10 +10,12 @@
  *   back_pressure.c  whether attempts may begin
  *   running.c        the list of running attempts
  *   ends.c           an attempt ends: its session is completed and finalized, or aborted
+ *   untold_ends.c    ends that no executor reports
  *   deaths.c         processes of the gateway that died while an attempt ran
  *   due.c            leases, deadlines, deliveries: work that the clock starts
  *   desk_keys.c      keys of requests
  *   desk_journal.c   every change: appended to the journal, applied to the book, announced
+ *   desk_copy.c      in a fleet: the journal's second copy in the store
  *   desk_metrics.c   metrics
  *   desk_events.c    GET /events
  *   durable.c        answers that wait until their records are durable
@@ -25,7 +27,8 @@
  *   dispatcher.c     start, clock, end
  *
  * The order of a change is: journal_append, book_apply, then, when the record is as durable as
- * --durability promises, the answer (desk_write) and the orders to workers (closings, tellings).
+ * --durability promises (in a fleet also in the store), the answer (desk_write) and the orders to
+ * workers (closings, tellings).
  */
 #ifndef RG_DISPATCHER_DESK_H
 #define RG_DISPATCHER_DESK_H
@@ -38,6 +41,7 @@
 #include "common/os/loop.h"
 #include "dispatcher/book.h"
 
+struct desk_copy;
 struct http_fetch;
 struct journal;
 struct poll;
@@ -48,6 +52,7 @@ struct feed;
 struct heritage;
 struct ids;
 struct json;
+struct json_out;
 struct keys;
 struct loop;
 struct waits_now;
@@ -59,6 +64,7 @@ struct desk {
     struct keys *keys;
     struct ids *ids;
     struct journal *journal;
+    struct desk_copy *copy; /* NULL: no fleet */
     struct workers *workers;
     struct book book;
     struct feed *events; /* followers of /events; made by desk_events_init */
@@ -80,7 +86,7 @@ struct desk {
     struct {
         struct http_fetch *call;
         struct loop_timer again;
-        char cursor[96];
+        char cursor[192]; /* in a fleet it begins with the name of a node */
         /* a pass is running; it has missed a worker; a further one is wanted */
         bool runs, partial, anew;
         int fewer;         /* how often its pages were reduced */
@@ -108,11 +114,40 @@ struct desk_request {
 
 /* --- writing (desk_journal.c) --- */
 
+/* The end of a wait for records. */
+struct desk_done {
+    void (*fn)(void *ctx);
+    void *ctx;
+    /* In a fleet: the store has not confirmed the records, which are kept, or a different node has
+     * the dispatcher. NULL: the wait goes on. */
+    void (*failed)(void *ctx, const struct err *e);
+};
+
 /* Appends the record and applies it. Returns 1 if the record is already as durable as promised;
  * `done` is not called then. Returns 0 if `done` (may be NULL) will be called from the loop.
- * Returns -1 (ERR_STORAGE_FULL, ERR_IO) if nothing has changed. */
-int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
-               void *ctx, struct err *e);
+ * Returns -1 if nothing has changed: ERR_STORAGE_FULL, ERR_IO, or in a fleet the errors of
+ * second_copy_check. */
+int desk_write(struct desk *d, struct str group, struct str record, const struct desk_done *done,
+               struct err *e);
+
+/* Waits for all records so far. Returns 1 if they are durable, or 0 if `done` will be called. */
+int desk_await(struct desk *d, const struct desk_done *done);
+
+/* Cancels the calls of waits with this ctx. */
+void desk_forget(struct desk *d, void *ctx);
+
+/* Writes a group's first record. */
+void desk_record_group(struct desk *d, struct str group, struct str submission, struct buf *out);
+
+/* Reports whether the group's records are needed. */
+bool desk_needs_group(const struct desk *d, struct str group);
+
+/* Applies a record that is read at the start. Logs one that does not fit. Returns -1 with e if it
+ * must not be dropped. */
+int desk_apply_replayed(void *desk, struct str group, struct str record, struct err *e);
+
+/* Writes a member "unreachable" with the nodes that have dispatchers of their own. */
+void desk_put_unreachable(const struct desk *d, struct json_out *o);
 
 /* Records that the group owes something to the sinks. Its records stay in the journal, even if it
  * is acknowledged, until desk_paid was called as often as desk_owe. */
@@ -126,6 +161,59 @@ int desk_open_journal(struct desk *d, struct err *e);
 /* Maintains the journal; called regularly. Sets disk_low, drops dead records, and starts a
  * compaction, which does one step in every loop iteration. */
 void desk_maintain_journal(struct desk *d);
+
+/* --- the second copy in the store of a fleet (desk_copy.c) --- */
+
+/* struct desk_copy: the second copy of the journal (common/fleet/second_copy.h), under the place
+ * FLEET_DISPATCHER. Each group has a log. Nothing of this exists without --fleet.
+ *
+ *   open     before the journal is opened
+ *   replay   the journal's records are kept, then applied in order (book_replay.h)
+ *   start    logs that the store has and the journal lacks are read and applied. Then on_read is
+ *            called, once, and requests may be served
+ *   close    ends all waits without a call, and closes the journal
+ */
+
+/* Makes d->copy; NULL without --fleet. Returns -1 with ERR_CONFIG. */
+int desk_copy_open(struct desk *d, struct err *e);
+void desk_copy_close(struct desk *d);
+
+/* Adds a record of the journal, which has it as its next one. */
+void desk_copy_replay(struct desk *d, struct str group, struct str record);
+
+/* Applies the records that were added since the last call. Returns -1 with e if one must not be
+ * dropped. */
+int desk_copy_apply(struct desk *d, struct err *e);
+
+void desk_copy_start(struct desk *d, void (*on_read)(struct desk *d));
+
+/* Adds a record that was just appended to the journal. */
+void desk_copy_add(struct desk *d, struct str group, struct str record);
+
+/* Prepares the first record of a group. Returns whether the log already has an earlier group of the
+ * id. */
+bool desk_copy_begin_group(struct desk *d, struct str group);
+
+/* Deletes the group's log. Returns true when the store has none; until then the journal keeps the
+ * records. */
+bool desk_copy_drop(struct desk *d, struct str group);
+
+/* Waits until the store has the group's records so far; group absent: all records. The journal must
+ * have them, too. Returns 1 if so, or 0 if `done` ends the wait later. */
+int desk_copy_await(struct desk *d, struct str group, const struct desk_done *done);
+
+/* Cancels the calls of waits with this ctx. */
+void desk_copy_forget(struct desk *d, void *ctx);
+
+/* Returns -1 if nothing may be recorded to the group now (second_copy_check). */
+int desk_copy_check_write(const struct desk *d, struct str group, struct err *e);
+
+/* Returns -1 if no request may be answered now, because a different node may have the dispatcher.
+ */
+int desk_copy_check_read(const struct desk *d, struct err *e);
+
+/* Reports whether the store has all records, or this node is not its dispatcher any longer. */
+bool desk_copy_is_sent(const struct desk *d);
 
 /* --- keys (desk_keys.c) --- */
 
@@ -294,6 +382,9 @@ void desk_begin_lease(const struct desk *d, struct attempt *a);
 /* Longest time in seconds that an executor's request may wait. Less than the timeout of every
  * proxy, and than OFFERED_MS in result.c. */
 enum { EXECUTOR_WAIT_MAX_S = 55 };
+
+/* Logs the end of an attempt. */
+void ends_log(const struct attempt *a, enum outcome outcome, const struct result *r);
 
 /* Ends an attempt that its executor does not have or no longer renews. The trainer gets `why`. */
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms);

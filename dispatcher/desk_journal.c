@@ -16,6 +16,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 
 enum { JOURNAL_WAIT_MS = 5000 /* wait for the lock of a dispatcher that is being replaced */ };
@@ -49,34 +50,87 @@ void desk_paid(struct desk *d, struct str group)
         free(map_take(&d->owed, group));
 }
 
-static bool group_needed(void *ctx, struct str id)
+bool desk_needs_group(const struct desk *d, struct str id)
 {
-    const struct desk *d = ctx;
-
     return book_group(&d->book, id) || book_gone_group(&d->book, id) || map_get(&d->owed, id);
 }
 
-int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
-               void *ctx, struct err *e)
+/* Reports whether the journal must keep the group's records. In a fleet they leave the store first:
+ * what only the store has would be read back. */
+static bool must_keep(void *ctx, struct str id)
+{
+    struct desk *d = ctx;
+
+    return desk_needs_group(d, id) || (d->copy && !desk_copy_drop(d, id));
+}
+
+int desk_await(struct desk *d, const struct desk_done *done)
+{
+    return d->copy ? desk_copy_await(d, (struct str){0}, done)
+                   : journal_await(d->journal, done->fn, done->ctx);
+}
+
+void desk_forget(struct desk *d, void *ctx)
+{
+    if (d->copy)
+        desk_copy_forget(d, ctx);
+    else
+        journal_forget(d->journal, ctx);
+}
+
+void desk_record_group(struct desk *d, struct str group, struct str submission, struct buf *out)
+{
+    struct record_begin begin = {0};
+
+    if (d->copy)
+        begin = (struct record_begin){d->book.next_seq, desk_copy_begin_group(d, group)};
+    record_group(group, submission, begin, clock_wall_ms(), out);
+}
+
+/* Appends the record. Returns like desk_write; in a fleet desk_copy_await follows. */
+static int append_record(struct desk *d, struct str group, struct str record,
+                         const struct desk_done *done, struct err *e)
+{
+    int rc;
+
+    if (!d->copy)
+        return journal_append(d->journal, group, record, done ? done->fn : NULL,
+                              done ? done->ctx : NULL, e);
+    if (desk_copy_check_write(d, group, e))
+        return -1;
+    rc = journal_append(d->journal, group, record, NULL, NULL, e);
+    if (rc >= 0)
+        desk_copy_add(d, group, record);
+    return rc;
+}
+
+int desk_write(struct desk *d, struct str group, struct str record, const struct desk_done *done,
+               struct err *e)
 {
     char id[GROUP_ID_MAX + 1] = "";
     struct err bad;
     int rc;
 
     memcpy(id, group.p, group.len); /* applying the record may remove the group */
-    rc = journal_append(d->journal, group, record, done, ctx, e);
+    rc = append_record(d, group, record, done, e);
     if (rc < 0)
         return -1;
     desk_events_changed(d, str_cstr(id));
     if (book_apply(&d->book, record, &bad)) /* a bug: a record that was just written does not fit */
         log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
-    if (!group_needed(d, str_cstr(id)))
+    if (!must_keep(d, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
     desk_events_changed(d, str_cstr(id)); /* the record may have added the group */
-    return rc;
+    return d->copy ? desk_copy_await(d, str_cstr(id), done) : rc;
 }
 
-static int apply_replayed(void *ctx, struct str id, struct str payload, struct err *e)
+void desk_put_unreachable(const struct desk *d, struct json_out *o)
+{
+    if (!d->copy) /* a fleet has one dispatcher */
+        heritage_put_unreachable(d->heritage, o);
+}
+
+int desk_apply_replayed(void *ctx, struct str id, struct str payload, struct err *e)
 {
     struct desk *d = ctx;
     struct err bad;
@@ -88,6 +142,13 @@ static int apply_replayed(void *ctx, struct str id, struct str payload, struct e
         return -1;
     }
     log_warn(NULL, "journal: record does not apply", LOG_S("group", id), LOG_T("error", bad.text));
+    return 0;
+}
+
+static int keep_replayed(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    (void)e;
+    desk_copy_replay(ctx, id, payload);
     return 0;
 }
 
@@ -111,8 +172,12 @@ int desk_open_journal(struct desk *d, struct err *e)
 
     if (n < 0 || (size_t)n >= sizeof(dir))
         return err_set(e, ERR_CONFIG, "the state folder's path is too long");
-    if (journal_open(d->loop, &o, apply_replayed, d, &d->journal, e))
+    if (journal_open(d->loop, &o, d->copy ? keep_replayed : desk_apply_replayed, d, &d->journal,
+                     e) ||
+        (d->copy && desk_copy_apply(d, e)))
         return -1;
+    if (d->copy) /* before they are compared with the store's */
+        (void)journal_drop_absent(d->journal, must_keep, d);
     if (d->book.next_seq > 1)
         log_info(NULL, "groups replayed", LOG_U("groups", d->book.groups.n),
                  LOG_U("ms", clock_ms() - start_ms));
@@ -151,7 +216,7 @@ void desk_maintain_journal(struct desk *d)
     d->disk_low =
         statvfs(d->heritage->state_dir, &v) == 0 &&
         (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)d->heritage->config->journal_min_free;
-    (void)journal_drop_absent(d->journal, group_needed, d);
+    (void)journal_drop_absent(d->journal, must_keep, d);
     loop_task_post(d->loop, &d->compact, on_compact);
     publish_size(d);
 }

@@ -2,12 +2,12 @@
  * The reactions to changes of the book, and the process from start to drain.
  *
  *   start    keys, journal (replay fills the book, without events), server; then sweep and
- *            tellings, which continue what an earlier dispatcher left unfinished
- *   tick     every 250 ms leases of attempts; every second deadlines, deliveries and metrics; every
- *            half minute the journal: free disk, dead records, and a compaction is begun, which
- *            does one step in every loop iteration
- *   drain    polls are answered, the server refuses; it stops when nothing is pending any longer,
- *            or when the grace is over
+ *            tellings, which continue what an earlier dispatcher left unfinished. In a fleet
+ * records that only the store has are read before requests are accepted (desk_copy.c) tick every
+ * 250 ms leases of attempts; every second deadlines, deliveries and metrics; every half minute the
+ * journal: free disk, dead records, and a compaction is begun, which does one step in every loop
+ * iteration drain    polls are answered, the server refuses; it stops when nothing is pending any
+ * longer, or when the grace is over
  */
 #include "dispatcher/dispatcher.h"
 
@@ -115,7 +115,9 @@ static void on_drain_tick(struct loop_timer *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, drain);
 
-    if ((d->busy == 0 && server_busy(d->server) == 0) || clock_ms() >= d->drain_until_ms)
+    bool sent = !d->copy || desk_copy_is_sent(d);
+
+    if ((d->busy == 0 && server_busy(d->server) == 0 && sent) || clock_ms() >= d->drain_until_ms)
         server_stop(d->server);
     else
         loop_timer_set(d->loop, t, DRAIN_TICK_MS, on_drain_tick);
@@ -144,14 +146,24 @@ static int open_all(struct desk *d, struct err *e)
 
     d->ids = ids_new(e);
     d->workers = workers_new(h, d->loop);
-    if (!d->ids || desk_open_keys(d, e) || desk_open_journal(d, e))
-        return -1;
+    return !d->ids || desk_open_keys(d, e) || desk_copy_open(d, e) || desk_open_journal(d, e) ||
+                   server_new(d->loop, &o, desk_handle, d, &d->server, e)
+               ? -1
+               : 0;
+}
+
+/* Begins to serve: the book has all groups. */
+static void begin_serving(struct desk *d)
+{
     d->book.events = &events;
     d->book.events_ctx = d;
-    if (server_new(d->loop, &o, desk_handle, d, &d->server, e))
-        return -1;
-    server_listen(d->server, h->listen_fd);
-    return 0;
+    server_listen(d->server, d->heritage->listen_fd);
+    sweep_start(d);
+    tellings_resume(d);
+    desk_maintain_journal(d);
+    desk_publish(d);
+    d->leases_ms = clock_ms(); /* the first tick may be late, too */
+    loop_timer_set(d->loop, &d->tick, DESK_TICK_MS, on_desk_tick);
 }
 
 static void close_desk(struct desk *d)
@@ -165,6 +177,7 @@ static void close_desk(struct desk *d)
     loop_task_cancel(d->loop, &d->wake);
     loop_task_cancel(d->loop, &d->compact);
     workers_free(d->workers);
+    desk_copy_close(d);
     if (d->journal)
         journal_close(d->journal);
     d->book.events = NULL;
@@ -194,12 +207,10 @@ int dispatcher_run(const struct heritage *h)
     self.child.on_reload = on_desk_reload;
     if (open_all(d, &e))
         goto out;
-    sweep_start(d);
-    tellings_resume(d);
-    desk_maintain_journal(d);
-    desk_publish(d);
-    d->leases_ms = clock_ms(); /* the first tick may be late, too */
-    loop_timer_set(d->loop, &d->tick, DESK_TICK_MS, on_desk_tick);
+    if (d->copy)
+        desk_copy_start(d, begin_serving);
+    else
+        begin_serving(d);
     child_ready(&self.child, "");
     server_run(d->server);
     status = 0;

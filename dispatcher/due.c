@@ -74,7 +74,7 @@ static void write_plain(struct desk *d, enum record_kind kind, struct group *g)
     struct err e;
 
     record_plain(kind, g->spec.id, clock_wall_ms(), &record);
-    if (desk_write(d, g->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
+    if (desk_write(d, g->spec.id, buf_str(&record), NULL, &e) < 0)
         log_warn(NULL, "a change cannot be recorded", LOG_T("error", e.text));
     buf_done(&record);
     polls_wake(d);

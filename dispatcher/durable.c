@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "common/journal/journal.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/desk.h"
 
@@ -36,7 +35,10 @@ static void send_if_durable(struct desk_answer *a)
         return;
     if (a->x) {
         exchange_watch(a->x, NULL, NULL);
-        desk_json(a->x, a->status, &a->body);
+        if (a->failure.kind == ERR_NONE)
+            desk_json(a->x, a->status, &a->body);
+        else
+            desk_error(a->x, &a->failure);
     }
     a->desk->busy--;
     buf_done(&a->body);
@@ -51,9 +53,19 @@ static void on_record_durable(void *ctx)
     send_if_durable(a);
 }
 
+static void on_record_failed(void *ctx, const struct err *e)
+{
+    struct desk_answer *a = ctx;
+
+    a->failure = *e;
+    a->undurable--;
+    send_if_durable(a);
+}
+
 int durable_write(struct desk_answer *a, struct str group, struct str record, struct err *e)
 {
-    int rc = desk_write(a->desk, group, record, on_record_durable, a, e);
+    const struct desk_done done = {on_record_durable, a, on_record_failed};
+    int rc = desk_write(a->desk, group, record, &done, e);
 
     a->undurable += rc == 0;
     a->wrote = a->wrote || rc >= 0;
@@ -62,9 +74,11 @@ int durable_write(struct desk_answer *a, struct str group, struct str record, st
 
 void durable_end(struct desk_answer *a, int status)
 {
+    const struct desk_done done = {on_record_durable, a, on_record_failed};
+
     /* An answer without records may depend on a record of an earlier request. */
     if (a->x && !a->wrote)
-        a->undurable += journal_await(a->desk->journal, on_record_durable, a) == 0;
+        a->undurable += desk_await(a->desk, &done) == 0;
     a->ended = true;
     a->status = status;
     send_if_durable(a);

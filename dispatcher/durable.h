@@ -16,15 +16,16 @@
 #include <stddef.h>
 
 #include "common/base/buf.h"
+#include "common/base/err.h"
 
 struct desk;
-struct err;
 struct exchange;
 
 struct desk_answer {
     struct desk *desk;
     struct exchange *x; /* NULL: the client has left, or has received an error */
     size_t undurable;   /* records that are not durable yet */
+    struct err failure; /* in a fleet: why a record is not in the store; kind ERR_NONE: it is */
     bool wrote;         /* at least one record was written */
     bool ended;         /* durable_end was called */
     int status;

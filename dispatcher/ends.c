@@ -157,16 +157,9 @@ static void on_end_durable(void *ctx)
     ending_answer(ctx);
 }
 
-static void log_end(const struct attempt *a, enum outcome outcome, const struct result *r)
+static void on_end_failed(void *ctx, const struct err *e)
 {
-    const struct group *g = a->rollout->group;
-
-    log_info(&(struct log_scope){.session = str_cstr(a->session)}, "attempt ended",
-             LOG_S("group", g->spec.id), LOG_U("rollout", a->rollout->index),
-             LOG_U("attempt", a->number), LOG_T("runner", g->runner->name),
-             LOG_T("outcome", outcome_names[outcome]), LOG_T("reason", r->reason ? r->reason : ""),
-             LOG_U("seconds", (clock_wall_ms() - a->claimed_at_ms) / 1000),
-             LOG_T("log", r->log ? r->log : ""));
+    ending_fail(ctx, e);
 }
 
 /* Records the end, then answers. */
@@ -181,10 +174,11 @@ static void write_end_record(struct ending *n)
         ending_answer(n);
         return;
     }
-    log_end(a, n->outcome, &n->result);
+    ends_log(a, n->outcome, &n->result);
     record_end(a, n->outcome, n->finalized ? END_FINALIZED : END_OPEN, &n->result, clock_wall_ms(),
                &record);
-    rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record), on_end_durable, n, &e);
+    rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record),
+                    &(struct desk_done){on_end_durable, n, on_end_failed}, &e);
     buf_done(&record);
     if (rc < 0)
         ending_fail(n, &e);
@@ -286,6 +280,19 @@ static void leave_out(struct ending *n)
 {
     if (n->step == STEP_FINALIZE)
         n->until_ms += clock_ms() - n->asked_ms;
+}
+
+/* Ends the attempt: a node of the fleet was lost with records of its session. */
+static void on_session_lost(struct ending *n)
+{
+    free(n->said);
+    n->said = mem_strdup("the session is lost with a node of the fleet");
+    end_as_infra(n);
+}
+
+static bool is_session_lost(const struct json *v)
+{
+    return str_eq_c(error_code(v), "session_lost");
 }
 
 /* Repeats the call to a worker that is away, until PATIENCE_MS is over. */
@@ -402,6 +409,8 @@ static void on_ending_answer(void *ctx, int status, struct str body, const struc
         n->finalized = true;
         read_result_counts(n, v);
         write_end_record(n);
+    } else if (is_session_lost(v)) {
+        on_session_lost(n);
     } else if (!last && (status == 200 || status == 410)) {
         /* 410: an end whose record was lost has finalized the session; its export has the result */
         ask_ending_step(n, STEP_FINALIZE);
@@ -588,8 +597,11 @@ static void on_alive(void *ctx, int status, struct str body, const struct err *e
     struct ending *n = ctx;
     struct attempt *a = attempt_of(n);
     const char *death = a ? desk_find_death(n->desk, a) : NULL;
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err bad;
 
-    (void)body, (void)e;
+    (void)e;
     n->call = NULL;
     if (!a || a->ended) {
         ending_answer(n);
@@ -597,6 +609,9 @@ static void on_alive(void *ctx, int status, struct str body, const struct err *e
     }
     if (!death && status == 0)
         death = "the session's worker is away";
+    if (!death && json_parse(&arena, body, &v, &bad) == 0 && is_session_lost(v))
+        death = "the session is lost with a node of the fleet";
+    arena_done(&arena);
     if (death)
         set_infra(n, death);
     begin_outcome(n, a);
@@ -657,36 +672,4 @@ void attempts_end(struct desk_request *r)
         return;
     }
     start_end(n, a);
-}
-
-/* --- ends that no executor reports --- */
-
-/* Records the end of an attempt without a waiting request. -1: not recorded, which is logged. */
-static int record_untold(struct desk *d, struct attempt *a, enum outcome outcome,
-                         enum end_kind kind, const char *why, uint64_t at_ms)
-{
-    struct result result = {.reason = (char *)(uintptr_t)why};
-    struct buf record = {0};
-    struct err e;
-    int rc;
-
-    log_end(a, outcome, &result);
-    record_end(a, outcome, kind, &result, at_ms, &record);
-    rc = desk_write(d, a->rollout->group->spec.id, buf_str(&record), NULL, NULL, &e);
-    if (rc < 0)
-        log_warn(NULL, "an attempt's end cannot be recorded", LOG_T("error", e.text));
-    buf_done(&record);
-    polls_wake(d);
-    return rc < 0 ? -1 : 0;
-}
-
-void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms)
-{
-    if (record_untold(d, a, OUTCOME_INFRA, END_LOST, why, at_ms) == 0)
-        metrics_count(d->heritage->page, METRIC_attempt_leases_lost, 1);
-}
-
-void ends_refused(struct desk *d, struct attempt *a, const char *why)
-{
-    (void)record_untold(d, a, OUTCOME_ERROR, END_REFUSED, why, clock_wall_ms());
 }

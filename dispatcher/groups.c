@@ -199,10 +199,10 @@ static int remove_new(struct desk *d, struct str id, struct err *e)
     int rc;
 
     record_cancel(id, false, clock_wall_ms(), &record);
-    rc = desk_write(d, id, buf_str(&record), NULL, NULL, e);
+    rc = desk_write(d, id, buf_str(&record), NULL, e);
     if (rc >= 0 && book_group(&d->book, id)) {
         record_plain(RECORD_ACKED, id, clock_wall_ms(), &record);
-        rc = desk_write(d, id, buf_str(&record), NULL, NULL, e);
+        rc = desk_write(d, id, buf_str(&record), NULL, e);
     }
     buf_done(&record);
     return rc < 0 ? -1 : 0;
@@ -234,7 +234,7 @@ static void submit_candidates(struct desk_request *r, const struct candidate *al
     for (size_t i = 0; i < n && rc == 0; i++) {
         if (all[i].exists)
             continue;
-        record_group(all[i].id, all[i].text, clock_wall_ms(), &record);
+        desk_record_group(r->desk, all[i].id, all[i].text, &record);
         rc = durable_write(answer, all[i].id, buf_str(&record), &e);
         if (rc)
             withdraw_candidates(r->desk, all, i);
@@ -315,7 +315,8 @@ static struct group *find_group(struct desk_request *r, struct err *e)
 
     if (g)
         return g;
-    heritage_list_peers(r->desk->heritage, false, &peers);
+    if (!r->desk->copy) /* a fleet has one dispatcher */
+        heritage_list_peers(r->desk->heritage, false, &peers);
     (void)err_set(e, ERR_UNKNOWN_GROUP, "no group is called %.*s%s%.*s",
                   (int)MIN_OF(r->name.len, (size_t)GROUP_ID_MAX), r->name.p,
                   peers.len > 0 ? " on this node; it does not ask its peers " : "", (int)peers.len,
@@ -442,7 +443,7 @@ void groups_list(struct desk_request *r)
         json_out_null(&o);
     if (f.queue.p)
         result_write_queue_warning(&r->desk->book, f.queue, &o);
-    heritage_put_unreachable(r->desk->heritage, &o);
+    desk_put_unreachable(r->desk, &o);
     json_out_end_obj(&o);
     desk_json(r->x, 200, &body);
     buf_done(&body);

@@ -8,7 +8,6 @@
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
-#include "common/proc/heritage.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/durable.h"
@@ -33,7 +32,7 @@ void queues_get(struct desk_request *r)
     json_out_obj(&o);
     result_write_queue_members(&r->desk->book, r->name, book_queue(&r->desk->book, r->name), &now,
                                &o);
-    heritage_put_unreachable(r->desk->heritage, &o);
+    desk_put_unreachable(r->desk, &o);
     json_out_end_obj(&o);
     desk_json(r->x, 200, &body);
     buf_done(&body);
@@ -76,7 +75,7 @@ static void deliver_groups(struct desk *d, struct exchange *x, const struct next
     json_out_end_arr(&o);
     json_out_key(&o, "queue");
     result_write_queue(&d->book, n->queue, q, &now, &o);
-    heritage_put_unreachable(d->heritage, &o);
+    desk_put_unreachable(d, &o);
     json_out_end_obj(&o);
     buf_done(&record);
     if (taken == 0 && e.kind != ERR_NONE)
@@ -217,7 +216,7 @@ static void write_count(struct desk_request *r, const char *key, uint64_t n, str
     json_out_obj(&o);
     json_out_member_i64(&o, key, (int64_t)n);
     result_write_queue_warning(&r->desk->book, r->name, &o);
-    heritage_put_unreachable(r->desk->heritage, &o);
+    desk_put_unreachable(r->desk, &o);
     json_out_end_obj(&o);
 }
 
@@ -364,7 +363,7 @@ static int cancel_all(struct desk_request *r, struct queue *q, const struct canc
     }
     json_out_end_arr(&o);
     result_write_queue_warning(&r->desk->book, r->name, &o);
-    heritage_put_unreachable(r->desk->heritage, &o);
+    desk_put_unreachable(r->desk, &o);
     json_out_end_obj(&o);
     buf_done(&record);
     return rc;

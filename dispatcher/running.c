@@ -1,7 +1,6 @@
 /* GET /attempts: running attempts, the oldest first. */
 #include "common/base/clock.h"
 #include "common/codec/json.h"
-#include "common/proc/heritage.h"
 #include "dispatcher/desk.h"
 
 enum { RUNNING_DEFAULT = 100, RUNNING_MAX = 1000 };
@@ -48,7 +47,7 @@ void attempts_list(struct desk_request *r)
         put_attempt(a, clock_wall_ms(), &o);
     }
     json_out_end_arr(&o);
-    heritage_put_unreachable(r->desk->heritage, &o);
+    desk_put_unreachable(r->desk, &o);
     json_out_end_obj(&o);
     desk_json(r->x, 200, &body);
     buf_done(&body);

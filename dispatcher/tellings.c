@@ -12,7 +12,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/journal/journal.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/book_record.h"
@@ -38,7 +37,7 @@ static void telling_free(struct telling *t)
 {
     list_remove(&t->entry);
     if (t->waits)
-        journal_forget(t->desk->journal, t);
+        desk_forget(t->desk, t);
     desk_paid(t->desk, str_cstr(t->group));
     loop_timer_stop(t->desk->loop, &t->again);
     http_fetch_cancel(t->call);
@@ -64,7 +63,7 @@ static void record_delivery(struct telling *t)
     if (g && g->submitted_at_ms == t->submitted_at_ms && g->told)
         return;
     record_told(str_cstr(t->group), t->submitted_at_ms, clock_wall_ms(), &record);
-    if (desk_write(t->desk, str_cstr(t->group), buf_str(&record), NULL, NULL, &e) < 0)
+    if (desk_write(t->desk, str_cstr(t->group), buf_str(&record), NULL, &e) < 0)
         log_warn(NULL, "a group's entry is not noted: behind a restart it comes twice",
                  LOG_T("group", t->group), LOG_T("error", e.text));
     buf_done(&record);
@@ -165,7 +164,7 @@ void telling_start(struct desk *d, const struct group *g)
     t->body = write_entry(g);
     desk_owe(d, g->spec.id);
     list_append(&d->tellings, &t->entry);
-    t->waits = journal_await(d->journal, on_telling_durable, t) == 0;
+    t->waits = desk_await(d, &(struct desk_done){on_telling_durable, t, NULL}) == 0;
     if (!t->waits)
         ask_to_spool(t);
 }

@@ -2,7 +2,8 @@
  * One HTTP client for each worker place, made when the place is first called and kept. A session's
  * call goes to the place of its id. If a place was removed by scaling, its adopter serves the
  * socket, so the path is the same. Calls without a session go to the ready workers in turn. A call
- * that cannot be made still ends through its callback, with the error.
+ * that cannot be made still ends through its callback, with the error. In a fleet there is one
+ * client more for each node, at the address of its routers.
  */
 #include "dispatcher/workers.h"
 
@@ -11,13 +12,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/fleet/place_table.h"
 #include "common/net/http_client.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 
-enum { ANSWER_TIMEOUT_MS = 120 * 1000, SESSION_TIMEOUT_MS = 10 * 1000, KEY_MAX = 256 };
+enum {
+    ANSWER_TIMEOUT_MS = 120 * 1000,
+    SESSION_TIMEOUT_MS = 10 * 1000,
+    KEY_MAX = 256,
+    AVOID_MS = 1000 /* after a node has made no session */
+};
+
+/* The routers of a node of the fleet. */
+struct node_routers {
+    struct http_client *client;
+    char address[FLEET_ADDRESS_MAX];
+    struct list_head calls;
+    struct list_item old; /* in workers.old: the node has a different address now */
+};
 
 struct workers {
     const struct heritage *h;
@@ -28,8 +44,22 @@ struct workers {
     bool broken[BOARD_WORKERS_MAX];                 /* by place: no client can be made */
     char fault[320];
     unsigned fault_place;
-    struct http_fetch *retry; /* the call of workers_retry, or NULL */
-    struct list_head calls;   /* pending fetches */
+    struct http_fetch *retry;                    /* the call of workers_retry, or NULL */
+    struct list_head calls;                      /* pending fetches */
+    struct node_routers *nodes[FLEET_NODES_MAX]; /* by slot; NULL: not called yet */
+    struct list_head old;
+    uint64_t avoided_until_ms[FLEET_NODES_MAX]; /* by slot: the node makes no session before */
+    uint32_t node_turn;
+    struct list_head makings; /* struct session_making */
+};
+
+/* A session that is being made. */
+struct session_making {
+    struct workers *workers;
+    uint32_t slot; /* of the node */
+    http_fetch_fn fn;
+    void *ctx;
+    struct list_item entry;
 };
 
 struct workers *workers_new(const struct heritage *h, struct loop *loop)
@@ -46,11 +76,45 @@ void workers_key(struct workers *w, const char *key)
     (void)snprintf(w->key, sizeof(w->key), "%s", key);
 }
 
+static void making_free(struct session_making *m)
+{
+    list_remove(&m->entry);
+    free(m);
+}
+
+/* Frees the client. Pending calls are dropped without an answer. */
+static void routers_free(struct node_routers *n)
+{
+    list_remove(&n->old);
+    http_fetches_end(&n->calls, NULL);
+    http_client_free(n->client);
+    free(n);
+}
+
+/* Frees clients of former addresses whose calls have ended. `all`: the others, too. */
+static void free_old(struct workers *w, bool all)
+{
+    struct node_routers *n, *next;
+
+    LIST_EACH_SAFE(&w->old, n, next, struct node_routers, old) {
+        if (all || list_is_empty(&n->calls))
+            routers_free(n);
+    }
+}
+
 void workers_free(struct workers *w)
 {
+    struct session_making *m;
+
     if (!w)
         return;
     http_fetches_end(&w->calls, NULL);
+    free_old(w, true);
+    for (size_t i = 0; i < FLEET_NODES_MAX; i++)
+        if (w->nodes[i])
+            routers_free(w->nodes[i]);
+    while ((m = LIST_FIRST_OF(&w->makings, struct session_making, entry)))
+        making_free(m);
     for (size_t i = 0; i < BOARD_WORKERS_MAX; i++)
         if (w->clients[i])
             http_client_free(w->clients[i]);
@@ -99,26 +163,126 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
     return w->clients[place];
 }
 
-/* Starts a call; `r` comes without headers and body. */
-static struct http_fetch *start_call(struct workers *w, struct str id, struct http_request *r,
-                                     struct str body, http_fetch_fn fn, void *ctx)
+/* --- nodes --- */
+
+/* Returns the routers of the node at its present address; NULL with e: there is no such address. */
+static struct node_routers *routers_of(struct workers *w, uint32_t slot, struct err *e)
 {
-    struct err e = {0};
-    struct http_client *client = client_of(w, id, &e);
+    struct http_client_options o = {.max_idle = 64, .background = true};
+    struct node_routers *n = w->nodes[slot];
+    char url[FLEET_ADDRESS_MAX + 16];
+    struct fleet_node node;
+
+    if (!place_table_node(w->h->fleet, slot, &node)) {
+        (void)err_set(e, ERR_WORKER_UNAVAILABLE, "the fleet has no such node");
+        return NULL;
+    }
+    if (n && strcmp(n->address, node.address) != 0) {
+        list_append(&w->old, &n->old); /* the caller may be a callback of its client */
+        w->nodes[slot] = n = NULL;
+    }
+    if (n)
+        return n;
+    free_old(w, false);
+    (void)snprintf(url, sizeof(url), "http://%s", node.address);
+    n = mem_zalloc(sizeof(*n));
+    if (http_client_new(w->loop, url, &o, &n->client, e)) {
+        free(n);
+        return NULL;
+    }
+    memcpy(n->address, node.address, sizeof(n->address));
+    w->nodes[slot] = n;
+    return n;
+}
+
+/* Reports whether a worker of this node has the session, as far as this node knows. */
+static bool is_here(const struct workers *w, struct str id)
+{
+    uint32_t index;
+
+    return !w->h->fleet || !id.p || ids_parse(id, &index) != 0 ||
+           place_table_own_epoch(w->h->fleet, index) != 0;
+}
+
+static bool makes_sessions(const struct workers *w, uint32_t slot, struct fleet_node *ret)
+{
+    return place_table_node(w->h->fleet, slot, ret) && ret->state == FLEET_UP &&
+           clock_ms() >= w->avoided_until_ms[slot] &&
+           (!ret->is_self || board_workers_ready(w->h->board) > 0);
+}
+
+/* Chooses the node that makes the next session: the next one in turn that is up. Without one, this
+ * node. */
+static uint32_t choose_node(struct workers *w)
+{
+    struct fleet_node node;
+
+    for (uint32_t i = 0; i < FLEET_NODES_MAX; i++) {
+        uint32_t slot = w->node_turn++ % FLEET_NODES_MAX;
+
+        if (makes_sessions(w, slot, &node))
+            return slot;
+    }
+    return place_table_self(w->h->fleet);
+}
+
+bool workers_have_others(const struct workers *w)
+{
+    struct fleet_node node;
+
+    for (uint32_t slot = 0; w->h->fleet && slot < FLEET_NODES_MAX; slot++)
+        if (makes_sessions(w, slot, &node))
+            return true;
+    return false;
+}
+
+/* --- calls --- */
+
+/* Where a call goes. */
+struct call_way {
+    struct http_client *client; /* NULL: it cannot be made */
+    struct list_head *calls;
+};
+
+static struct call_way find_way(struct workers *w, struct str id, struct err *e)
+{
+    struct node_routers *n;
+
+    if (is_here(w, id))
+        return (struct call_way){client_of(w, id, e), &w->calls};
+    n = routers_of(w, place_table_self(w->h->fleet), e);
+    return n ? (struct call_way){n->client, &n->calls} : (struct call_way){NULL, &w->calls};
+}
+
+/* Starts a call; `r` comes without headers and body. */
+static struct http_fetch *start_call(struct workers *w, struct call_way way, const struct err *why,
+                                     struct http_request *r, struct str body, http_fetch_fn fn,
+                                     void *ctx)
+{
     struct buf headers = {0}, sent = {0};
     struct http_fetch *f;
 
-    if (!client)
-        return http_fetch_refused(w->loop, &e, &w->calls, fn, ctx);
+    if (!way.client)
+        return http_fetch_refused(w->loop, why, way.calls, fn, ctx);
     if (w->key[0])
         buf_printf(&headers, "Authorization: Bearer %s\r\n", w->key);
     buf_add_str(&sent, body);
     r->headers = buf_str(&headers);
     r->body = sent.len > 0 ? &sent : NULL;
-    f = http_fetch(client, r, &w->calls, fn, ctx);
+    f = http_fetch(way.client, r, way.calls, fn, ctx);
     buf_done(&headers);
     buf_done(&sent);
     return f;
+}
+
+/* Calls the worker of the session, or the next one in turn. */
+static struct http_fetch *call_worker(struct workers *w, struct str id, struct http_request *r,
+                                      struct str body, http_fetch_fn fn, void *ctx)
+{
+    struct err e = {0};
+    struct call_way way = find_way(w, id, &e);
+
+    return start_call(w, way, &e, r, body, fn, ctx);
 }
 
 /* A request has all these parameters. NOLINTNEXTLINE(readability-function-size) */
@@ -127,7 +291,38 @@ struct http_fetch *worker_call(struct workers *w, struct str id, const char *met
 {
     struct http_request r = {.method = method, .path = path, .total_timeout_ms = ANSWER_TIMEOUT_MS};
 
-    return start_call(w, id, &r, body, fn, ctx);
+    return call_worker(w, id, &r, body, fn, ctx);
+}
+
+static void on_made(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct session_making *m = ctx;
+    struct session_making made = *m;
+
+    if (status == 0 || status == 429 || status == 503)
+        m->workers->avoided_until_ms[m->slot] = clock_ms() + AVOID_MS;
+    making_free(m);
+    made.fn(made.ctx, status, body, e);
+}
+
+/* Makes a session at the next node. */
+static struct http_fetch *make_at_node(struct workers *w, struct http_request *r, struct str body,
+                                       http_fetch_fn fn, void *ctx)
+{
+    struct session_making *m = mem_zalloc(sizeof(*m));
+    struct call_way way = {NULL, &w->calls};
+    struct node_routers *n = NULL;
+    struct err e = {0};
+
+    *m = (struct session_making){.workers = w, .slot = choose_node(w), .fn = fn, .ctx = ctx};
+    list_append(&w->makings, &m->entry);
+    if (m->slot == place_table_self(w->h->fleet))
+        way.client = client_of(w, (struct str){0}, &e);
+    else
+        n = routers_of(w, m->slot, &e);
+    if (n)
+        way = (struct call_way){n->client, &n->calls};
+    return start_call(w, way, &e, r, body, on_made, m);
 }
 
 struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
@@ -136,7 +331,8 @@ struct http_fetch *worker_make_session(struct workers *w, struct str body, http_
     struct http_request r = {
         .method = "POST", .path = STR("/sessions"), .total_timeout_ms = SESSION_TIMEOUT_MS};
 
-    return start_call(w, (struct str){0}, &r, body, fn, ctx);
+    return w->h->fleet ? make_at_node(w, &r, body, fn, ctx)
+                       : call_worker(w, (struct str){0}, &r, body, fn, ctx);
 }
 
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
@@ -144,7 +340,7 @@ struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str
 {
     struct http_request r = {.method = "POST", .path = path};
 
-    return start_call(w, id, &r, body, fn, ctx);
+    return call_worker(w, id, &r, body, fn, ctx);
 }
 
 /* Returns errno of the last attempt to connect to the place; 0: it can be reached, or was not

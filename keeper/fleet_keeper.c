@@ -64,8 +64,11 @@ static void on_early_look(struct loop_timer *t)
 /* A place that may be lost before the next beat is looked at when it is due. */
 static void adopt_lost(struct fleet_keeper *k)
 {
-    uint64_t due_ms = adopting_claim_lost(k), now_ms = clock_boot_ms();
+    uint64_t due_ms = adopting_claim_lost(k), desk_ms = dispatcher_place_claim(k);
+    uint64_t now_ms = clock_boot_ms();
 
+    if (desk_ms > 0 && (due_ms == 0 || desk_ms < due_ms))
+        due_ms = desk_ms;
     if (due_ms > now_ms && due_ms - now_ms < k->lease_ms / BEATS_PER_LEASE)
         loop_timer_set(k->loop, &k->look, due_ms - now_ms, on_early_look);
 }

@@ -122,7 +122,9 @@ void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t 
         add_node(v, str_sub(e->key, node.len, SIZE_MAX), e, now_ms);
     } else if (read_number(e->key, STR("block:"), FLEET_BLOCKS - 1, &number)) {
         add_block(v, number, e);
-    } else if (read_number(e->key, STR("place:"), UINT32_MAX, &number)) {
+    } else if (str_eq_c(e->key, "place:d")) {
+        add_place(v, FLEET_DISPATCHER, e, now_ms);
+    } else if (read_number(e->key, STR("place:"), UINT32_MAX - 1, &number)) {
         add_place(v, number, e, now_ms);
     } else if (str_eq_c(e->key, "fleet")) {
         buf_clear(&v->fleet);

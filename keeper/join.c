@@ -64,6 +64,7 @@ static bool check_fleet(struct fleet_keeper *k)
     const char *fault;
 
     if (k->view.fleet.len == 0) {
+        k->founded = true;
         put_fleet(k);
         return false;
     }
@@ -238,6 +239,7 @@ static bool has_places(struct fleet_keeper *k)
 
     if (k->claims.n > 0)
         return false;
+    (void)dispatcher_place_claim(k); /* so that the dispatcher starts with the workers */
     return ownership_claim_block(k, wanted) >= wanted && k->claims.n == 0;
 }
 

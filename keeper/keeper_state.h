@@ -6,6 +6,7 @@
  *     join.c           the way from the first connection to the first place
  *     ownership.c      claims and renewals
  *     adopting.c       claims of places of lost nodes
+ *     dispatcher_place.c   claims of the place of the dispatcher
  *     fleet_figures.c  metrics
  */
 #ifndef RG_KEEPER_KEEPER_STATE_H
@@ -65,12 +66,14 @@ struct fleet_keeper {
 
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
     bool renewing;
-    uint64_t sent_ms;       /* when that call was sent */
-    VEC(uint32_t) claims;   /* indexes whose claim or release has no answer yet */
-    size_t unserved;        /* places that no living node owns */
-    uint64_t complained_ms; /* when they were logged last; 0: not yet */
-    char why[256];          /* why the store does not answer; "": it does */
-    bool ending;            /* the store is being freed: its calls end without effect */
+    uint64_t sent_ms;            /* when that call was sent */
+    VEC(uint32_t) claims;        /* indexes whose claim or release has no answer yet */
+    size_t unserved;             /* places that no living node owns */
+    uint64_t complained_ms;      /* when they were logged last; 0: not yet */
+    uint64_t desk_complained_ms; /* the same for the dispatcher's place */
+    bool founded;  /* this node has written the entry "fleet", which the store lacked */
+    char why[256]; /* why the store does not answer; "": it does */
+    bool ending;   /* the store is being freed: its calls end without effect */
 };
 
 /* --- fleet_keeper.c --- */
@@ -141,6 +144,16 @@ bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place 
  * lack records of it: nobody claims it. */
 bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p);
 
+/* Makes the first entry of a place. */
+void ownership_claim_first(struct fleet_keeper *k, uint32_t index);
+
+/* Claims the dispatcher's place. If its records stem from the present claim, the store has all that
+ * was answered, even if the place is not whole. */
+void ownership_claim_dispatcher(struct fleet_keeper *k, const struct seen_place *p);
+
+/* Enters a place that this node had before its upgrade, without a claim. False: it did not. */
+bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p);
+
 /* Claims a place that was claimed before, by this node or another. */
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p);
 
@@ -159,5 +172,10 @@ void ownership_release_idle(struct fleet_keeper *k);
  * unheard. Returns when the next one may be due; 0: not before the next beat. Called after each
  * list. */
 uint64_t adopting_claim_lost(struct fleet_keeper *k);
+
+/* --- dispatcher_place.c --- */
+
+/* Claims the dispatcher's place if no living node owns it. Returns like adopting_claim_lost. */
+uint64_t dispatcher_place_claim(struct fleet_keeper *k);
 
 #endif

@@ -30,6 +30,7 @@ struct place_claim {
     uint64_t sent_ms;
     unsigned tries;
     bool adopts; /* this node has not got the journal of the place */
+    bool incomplete;
 };
 
 static void on_claimed(void *ctx, const struct store_answer *a);
@@ -37,12 +38,14 @@ static void on_claimed(void *ctx, const struct store_answer *a);
 static void send_claim(struct place_claim *c, uint64_t beat)
 {
     struct fleet_keeper *k = c->k;
-    const struct store_claim claim = {.place = c->index,
-                                      .block = c->index / FLEET_BLOCK_SIZE,
-                                      .me = str_cstr(k->name),
-                                      .beat = beat,
-                                      .known = c->known,
-                                      .reads = k->entry.newest_record};
+    const struct store_claim claim = {
+        .place = c->index,
+        .block = c->index == FLEET_DISPATCHER ? k->entry.block : c->index / FLEET_BLOCK_SIZE,
+        .me = str_cstr(k->name),
+        .beat = beat,
+        .known = c->known,
+        .incomplete = c->incomplete,
+        .reads = k->entry.newest_record};
 
     c->tries++;
     c->sent_ms = clock_boot_ms();
@@ -64,11 +67,28 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
     start_claim(k, (struct place_claim){.index = index, .known = known}, beat);
 }
 
+void ownership_claim_first(struct fleet_keeper *k, uint32_t index)
+{
+    claim_place(k, index, 0, 0);
+}
+
+void ownership_claim_dispatcher(struct fleet_keeper *k, const struct seen_place *p)
+{
+    start_claim(k,
+                (struct place_claim){.index = p->index,
+                                     .adopts = !ownership_has_folder(k, p->index),
+                                     .incomplete = p->base == p->epoch},
+                p->beat);
+}
+
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index)
 {
     char path[4096 + 32];
 
-    (void)snprintf(path, sizeof(path), "%s/worker-%u", k->h->state_dir, index);
+    if (index == FLEET_DISPATCHER)
+        (void)snprintf(path, sizeof(path), "%s/dispatcher", k->h->state_dir);
+    else
+        (void)snprintf(path, sizeof(path), "%s/worker-%u", k->h->state_dir, index);
     return access(path, F_OK) == 0;
 }
 
@@ -184,8 +204,7 @@ bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place 
            !ownership_is_claimed(k, p->index);
 }
 
-/* After an upgrade of this gateway the place is ours as before. */
-static bool continue_place(struct fleet_keeper *k, const struct seen_place *p)
+bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p)
 {
     const struct seen_node *self = fleet_view_node(&k->view, k->name);
 
@@ -210,7 +229,7 @@ static size_t claim_known(struct fleet_keeper *k, size_t *claims)
 
         if (!is_claimable(k, p))
             continue;
-        if (place_table_own_epoch(k->table, p->index) || continue_place(k, p)) {
+        if (place_table_own_epoch(k->table, p->index) || ownership_continue(k, p)) {
             owned += of_block;
         } else {
             ownership_claim_seen(k, p);
@@ -294,6 +313,15 @@ bool ownership_is_leaving(const struct fleet_keeper *k)
     return atomic_load(&k->h->board->leaving) != 0;
 }
 
+/* True if a process of this node serves the place. */
+static bool has_process(const struct fleet_keeper *k, uint32_t index)
+{
+    const struct board *b = k->h->board;
+
+    return index == FLEET_DISPATCHER ? atomic_load(&b->slots[BOARD_DISPATCHER].state) != BOARD_EMPTY
+                                     : board_resolve(b, index) >= 0;
+}
+
 void ownership_release_idle(struct fleet_keeper *k)
 {
     struct fleet_own_place own;
@@ -301,8 +329,8 @@ void ownership_release_idle(struct fleet_keeper *k)
     for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
         struct place_release *r;
 
-        if (own.epoch == 0 || own.left_epoch != own.epoch || own.index == FLEET_DISPATCHER ||
-            board_resolve(k->h->board, own.index) >= 0 || ownership_is_claimed(k, own.index))
+        if (own.epoch == 0 || own.left_epoch != own.epoch || has_process(k, own.index) ||
+            ownership_is_claimed(k, own.index))
             continue;
         r = mem_zalloc(sizeof(*r));
         *r = (struct place_release){k, own.index, own.epoch};

@@ -166,17 +166,33 @@ static bool is_leaving(const struct hub *h, uint32_t index)
     return place < 0 || !board_ready(b, BOARD_WORKER0 + (unsigned)place);
 }
 
+/* The dispatcher's process runs, or is being started or replaced. */
+static bool runs_dispatcher(const struct hub *h)
+{
+    enum board_state state = atomic_load_explicit(
+        &h->heritage->board->slots[BOARD_DISPATCHER].state, memory_order_relaxed);
+
+    return state == BOARD_STARTING || state == BOARD_READY;
+}
+
+/* No node of the fleet has ever had a dispatcher, as far as this node knows, which has none. */
+static bool lacks_dispatcher(const struct hub *h, const struct route *route,
+                             const struct owner *owner)
+{
+    return route->kind == ROUTE_DISPATCHER && !h->config->dispatcher && owner->epoch == 0;
+}
+
 /* Returns the upstream for an owner, which is not OWNER_UNKNOWN; -1: there is none now. */
 static int upstream_of_owner(const struct hub *h, const struct route *route,
                              const struct owner *owner)
 {
     if (owner->kind == OWNER_OTHER)
         return upstreams_find_node(h->upstreams, owner->node);
-    if (owner->kind != OWNER_SELF ||
-        (route->kind != ROUTE_DISPATCHER && is_leaving(h, route->index)))
+    if (owner->kind != OWNER_SELF)
         return -1;
-    return route->kind == ROUTE_DISPATCHER ? upstreams_dispatcher(h->upstreams)
-                                           : upstreams_find(h->upstreams, route->index);
+    if (route->kind == ROUTE_DISPATCHER)
+        return runs_dispatcher(h) ? upstreams_dispatcher(h->upstreams) : -1;
+    return is_leaving(h, route->index) ? -1 : upstreams_find(h->upstreams, route->index);
 }
 
 /* Finds the slot of a node by its name; FLEET_NO_NODE: no node has the name. */
@@ -229,7 +245,7 @@ static int find_in_fleet(const struct hub *h, const struct http1_head *head,
         return err_set(e, ERR_UNKNOWN_SESSION, "no node of the fleet has worker index %u",
                        route->index);
     *ret = upstream_of_owner(h, route, &owner);
-    if (*ret >= 0 || (owner.kind == OWNER_SELF && route->kind == ROUTE_DISPATCHER))
+    if (*ret >= 0 || lacks_dispatcher(h, route, &owner))
         return 0; /* --dispatcher off: any worker says so */
     return err_set(e, ERR_NO_OWNER, "no node serves the place of this request now");
 }

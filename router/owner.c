@@ -38,9 +38,7 @@ struct owner owner_find(const struct place_table *t, uint32_t index)
     struct fleet_node node;
 
     if (!place_table_find(t, index, &place)) {
-        found.kind = index == FLEET_DISPATCHER ? OWNER_SELF
-                     : may_exist(t, index)     ? OWNER_NONE
-                                               : OWNER_UNKNOWN;
+        found.kind = index == FLEET_DISPATCHER || may_exist(t, index) ? OWNER_NONE : OWNER_UNKNOWN;
         return found;
     }
     found.epoch = place.epoch;

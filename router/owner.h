@@ -24,8 +24,7 @@ struct owner {
 };
 
 /* Finds the owner of a place. A place without an entry is OWNER_NONE while a node may still bring
- * the entry back: the store may have been emptied. Without an entry each node uses its own
- * dispatcher. */
+ * the entry back: the store may have been emptied. */
 struct owner owner_find(const struct place_table *t, uint32_t index);
 
 #endif

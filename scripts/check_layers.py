@@ -45,7 +45,7 @@ add_room("worker/plane/api", "worker/plane/control")
 add_room("worker", "worker/trace", "worker/plane/api")
 MATRIX["worker/commands"] = MATRIX["worker/plane/api"]
 MATRIX["router"] = COMMON + ["common/fleet/place_table.h"]
-MATRIX["dispatcher"] = COMMON
+MATRIX["dispatcher"] = COMMON + ["common/fleet"]
 MATRIX["runner"] = COMMON
 MATRIX["keeper"] = COMMON + ["common/fleet"]
 MATRIX["supervisor"] = COMMON + ["common/fleet", "keeper/fleet_keeper.h", "runner/runner.h", "router/router.h",

@@ -6,6 +6,8 @@
  *                   this node's own block only
  *   a place less    its worker ends. Its folder is put aside, because the owner continues from the
  *                   store's records; a new worker of the block replaces the one that ended
+ *
+ * The dispatcher runs on the node that owns its place, in the same way.
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,6 +20,7 @@
 #include "common/proc/config.h"
 #include "common/proc/status.h"
 #include "supervisor/fleet_settings.h"
+#include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
 enum { PATH_SIZE = 4096 + 32 };
@@ -113,7 +116,10 @@ static bool rename_folder(const struct supervisor *s, uint32_t index, const char
 {
     char path[PATH_SIZE];
 
-    (void)snprintf(path, sizeof(path), "%s/worker-%u", s->config->state_dir, index);
+    if (index == FLEET_DISPATCHER)
+        (void)snprintf(path, sizeof(path), "%s/dispatcher", s->config->state_dir);
+    else
+        (void)snprintf(path, sizeof(path), "%s/worker-%u", s->config->state_dir, index);
     if (access(path, F_OK) != 0)
         return false;
     (void)snprintf(aside, PATH_SIZE + 32, "%s.%s", path, end);
@@ -141,8 +147,7 @@ void fleet_places_put_released(const struct supervisor *s)
     char aside[PATH_SIZE + 32];
 
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch == 0 && own.left_epoch > 0 && own.index != FLEET_DISPATCHER &&
-            rename_folder(s, own.index, "released", aside))
+        if (own.epoch == 0 && own.left_epoch > 0 && rename_folder(s, own.index, "released", aside))
             log_info(NULL, "a place was released, its folder is kept", LOG_U("index", own.index),
                      LOG_T("folder", aside));
 }
@@ -171,10 +176,44 @@ static void want_worker(struct supervisor *s, uint32_t index)
         spawn_start(s, BOARD_WORKER0 + (unsigned)place);
 }
 
+/* --- the dispatcher --- */
+
+void fleet_places_forget_dispatcher(struct supervisor *s)
+{
+    listeners_close_dispatcher(&s->listeners);
+    if (fleet_places_is_taken(s, FLEET_DISPATCHER))
+        fleet_places_put_aside(s, FLEET_DISPATCHER);
+    s->fleet_generation--; /* the place may be owned again */
+}
+
+/* Prepares a dispatcher if this node owns its place, or ends it if another node does. */
+static void want_dispatcher(struct supervisor *s)
+{
+    struct process *p = &s->processes[BOARD_DISPATCHER];
+
+    if (!s->config->dispatcher || !s->bodies->dispatcher)
+        return;
+    if (fleet_places_is_taken(s, FLEET_DISPATCHER)) {
+        if (p->wanted)
+            reload_retire(s, BOARD_DISPATCHER);
+        if (!p->pid) {
+            listeners_close_dispatcher(&s->listeners);
+            fleet_places_put_aside(s, FLEET_DISPATCHER);
+        }
+    } else if (place_table_own_epoch(s->fleet, FLEET_DISPATCHER) != 0 && !p->wanted && !p->pid) {
+        spawn_prepare(s, BOARD_DISPATCHER);
+        if (s->phase == PHASE_SERVING)
+            spawn_start(s, BOARD_DISPATCHER);
+    }
+}
+
+/* --- all places --- */
+
 void fleet_places_want(struct supervisor *s)
 {
     struct fleet_own_place own;
 
+    want_dispatcher(s);
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
         if (own.epoch > 0 && own.index != FLEET_DISPATCHER && !fleet_places_is_served(s, own.index))
             want_worker(s, own.index);
@@ -200,6 +239,8 @@ void fleet_places_leave(struct supervisor *s)
     for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
         if (wanted[i])
             reload_retire(s, BOARD_WORKER0 + i);
+    if (s->processes[BOARD_DISPATCHER].wanted)
+        reload_retire(s, BOARD_DISPATCHER);
 }
 
 bool fleet_places_are_gone(const struct supervisor *s)
@@ -210,9 +251,9 @@ bool fleet_places_are_gone(const struct supervisor *s)
         if (s->processes[BOARD_WORKER0 + i].pid)
             return false;
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch > 0 && own.index != FLEET_DISPATCHER)
+        if (own.epoch > 0)
             return false;
-    return true;
+    return !s->processes[BOARD_DISPATCHER].pid;
 }
 
 /* Returns the place whose worker serves the sessions of this one. */

@@ -309,7 +309,7 @@ static int confine_child(const struct rules *r, const struct heritage *h, struct
     allow_path(r, h->run_dir, router ? READ : READ | WRITE);
     if (h->role == ROLE_WORKER)
         allow_sinks(r, c);
-    if (h->role == ROLE_WORKER || h->role == ROLE_KEEPER)
+    if (!router)
         allow_store(r, c);
     if (router && c->listen_tls) {
         allow_file(r, c->tls_certificate);

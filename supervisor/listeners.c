@@ -474,6 +474,13 @@ void listeners_close_worker(struct listeners *l, unsigned place)
     l->workers[place] = -1;
 }
 
+void listeners_close_dispatcher(struct listeners *l)
+{
+    if (l->dispatcher >= 0)
+        close(l->dispatcher);
+    l->dispatcher = -1;
+}
+
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};

@@ -61,6 +61,7 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
 
 /* Closes it, so that connections in its queue end. */
 void listeners_close_worker(struct listeners *l, unsigned place);
+void listeners_close_dispatcher(struct listeners *l);
 
 /* Opens the socket of the dispatcher, or takes the inherited one. */
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e);

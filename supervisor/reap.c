@@ -133,6 +133,8 @@ static void remove_dead(struct supervisor *s, unsigned slot, pid_t pid, int wait
         spawn_set_state(s, slot, BOARD_EMPTY);
         if (p->heritage.role == ROLE_ROUTER || p->heritage.role == ROLE_WORKER)
             adoption_pass_slot(s, slot);
+        if (slot == BOARD_DISPATCHER && s->fleet)
+            fleet_places_forget_dispatcher(s);
     }
 }
 

@@ -66,7 +66,7 @@ static void want_children(struct supervisor *s)
         fleet_places_want_block(s);
     for (unsigned i = 0; !s->fleet && i < (unsigned)s->config->workers; i++)
         spawn_prepare(s, BOARD_WORKER0 + i);
-    if (s->config->dispatcher && s->bodies->dispatcher)
+    if (s->config->dispatcher && s->bodies->dispatcher && !s->fleet)
         spawn_prepare(s, BOARD_DISPATCHER);
 }
 

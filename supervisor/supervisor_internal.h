@@ -220,6 +220,9 @@ bool fleet_places_are_gone(const struct supervisor *s);
 /* The worker of a place that another node has is gone: the place of the board is free. */
 void fleet_places_forget(struct supervisor *s, uint32_t place);
 
+/* The dispatcher has ended, because another node has its place, or gets it. */
+void fleet_places_forget_dispatcher(struct supervisor *s);
+
 /* --- reload.c --- */
 void reload_config(struct supervisor *s);
 

@@ -51,6 +51,7 @@ struct redis_store {
     struct buf prefix;  /* "rg:NAME:" */
     struct arena arena; /* keys of one call, or parts of one answer */
     struct store_watching watching;
+    struct store_url url; /* of redis_store_open */
 };
 
 /* One call that waits for its reply. */
@@ -580,6 +581,7 @@ static void redis_free(struct store *store)
     redis_link_free(s->link);
     buf_done(&s->prefix);
     arena_done(&s->arena);
+    store_url_done(&s->url);
     free(s);
 }
 
@@ -613,10 +615,10 @@ static bool make_links(struct redis_store *s, const struct redis_link_options *o
     return s->watching.link != NULL;
 }
 
-struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
-                              struct err *e)
+/* Makes the parts of s. NULL: s was freed. */
+static struct store *build_store(struct redis_store *s, struct loop *loop,
+                                 const struct store_url *url, unsigned limit_ms, struct err *e)
 {
-    struct redis_store *s = mem_zalloc(sizeof(*s));
     const struct redis_link_options o = {.loop = loop,
                                          .url = url,
                                          .limit_ms = limit_ms,
@@ -631,5 +633,21 @@ struct store *redis_store_new(struct loop *loop, const struct store_url *url, un
     if (make_links(s, &o, e))
         return &s->store;
     redis_free(&s->store);
+    return NULL;
+}
+
+struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
+                              struct err *e)
+{
+    return build_store(mem_zalloc(sizeof(struct redis_store)), loop, url, limit_ms, e);
+}
+
+struct store *redis_store_open(struct loop *loop, struct str url, unsigned limit_ms, struct err *e)
+{
+    struct redis_store *s = mem_zalloc(sizeof(*s));
+
+    if (store_url_parse(url, &s->url, e) == 0)
+        return build_store(s, loop, &s->url, limit_ms, e);
+    free(s);
     return NULL;
 }

@@ -26,6 +26,9 @@ struct store_url;
 struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
                               struct err *e);
 
+/* Like redis_store_new, for a URL as text. */
+struct store *redis_store_open(struct loop *loop, struct str url, unsigned limit_ms, struct err *e);
+
 /* Reads the server's INFO: texts[0]. */
 void redis_store_info(struct store *s, struct store_call call);
 

@@ -225,6 +225,6 @@ class PlayedNode(Worker):
 @pytest.fixture
 def front(tmp_path):
     """One gateway, in a fleet whose other nodes the test plays."""
-    with Fleet(tmp_path, "a", lease="1s") as f:
+    with Fleet(tmp_path, "a", lease="1s", dispatcher="off") as f:
         f["a"].allow("a place without an owner")     # those of played nodes are of another tokenizer
         yield f

@@ -61,13 +61,13 @@ def test_nodes_get_blocks_of_their_own_and_see_each_other(store):
     assert set(made[:2]) <= {"w0", "w1"} and made[2] == "w256"
     for gw in (a, b):
         g.wait_until(lambda gw=gw: states(gw) == {"a": "up", "b": "up"}, 20, "both nodes are seen")
-        g.wait_until(lambda gw=gw: places(gw) == {0: "a", 1: "a", 256: "b"}, 20, "all places are seen")
+        g.wait_until(lambda gw=gw: places(gw) == {0: "a", 1: "a", 256: "b", "dispatcher": "a"}, 20, "all places are seen")
         g.wait_until(lambda gw=gw: is_whole(gw), 20, "the workers have sent all that they have")
         found = fleet(gw)
         assert found["name"] == "test" and found["node"] == ("a" if gw is a else "b")
         assert {n["address"] for n in found["nodes"]} == {f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"}
         assert all(p["epoch"] > 1_700_000_000_000 for p in found["places"])
-    assert a.metrics()['rollgate_fleet_nodes{state="up"}'] == 2 and a.metrics()["rollgate_fleet_places"] == 2
+    assert a.metrics()['rollgate_fleet_nodes{state="up"}'] == 2 and a.metrics()["rollgate_fleet_places"] == 3
     shown = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}"], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^a +up .* 127\.0\.0\.1", shown, re.M) and re.search(r"^b +up ", shown, re.M), shown
     parsed = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}", "--json"], capture_output=True, text=True, check=True)
@@ -178,7 +178,7 @@ def test_settings_that_contradict_a_fleet_are_refused(store, tmp_path):
 
 def test_a_store_that_was_away_or_emptied_gets_its_places_again(store):
     a = node(store, "a").start()
-    epoch = fleet(a)["places"][0]["epoch"]
+    epochs = {p["index"]: p["epoch"] for p in fleet(a)["places"]}
     store.stop()
     a.wait_line("the store does not answer")
     a.allow("not upgrading")
@@ -187,9 +187,9 @@ def test_a_store_that_was_away_or_emptied_gets_its_places_again(store):
     a.wait_line("not upgrading, because the store")
     store.start()       # its data are gone
     a.wait_line("the store has forgotten a place")
-    g.wait_until(lambda: [p["node"] for p in fleet(a)["places"]] == ["a"] and fleet(a)["places"][0]["epoch"] > epoch, 20,
+    g.wait_until(lambda: places(a) == {0: "a", "dispatcher": "a"} and all(p["epoch"] > epochs[p["index"]] for p in fleet(a)["places"]), 20,
                  "the place is claimed again")
-    assert not fleet(a)["places"][0]["whole"]
+    assert not is_whole(a)
     g.wait_until(lambda: store.ask("HGET", "rg:test:block:0", "value") == "a" and store.ask("HGET", "rg:test:fleet", "value"), 20,
                  "the entries are written again")
 

@@ -108,7 +108,7 @@ def test_a_node_that_joins_during_an_order_has_not_obeyed(front):  # noqa: F811
 
 def test_a_version_reaches_all_nodes_though_its_client_has_left(tmp_path):
     push = "/update_weight_version"
-    with AsidesEngine("sglang", asides={push: {"success": True}}) as engine, Fleet(tmp_path, "a", engine=f"one={engine.setting}") as front, \
+    with AsidesEngine("sglang", asides={push: {"success": True}}) as engine, Fleet(tmp_path, "a", engine=f"one={engine.setting}", dispatcher="off") as front, \
             PlayedNode(front, "x", 7) as x:
         x.handler = lambda conn, _: x.answer(conn, '{"status":"ok","drained":true}')
         g.wait_until(lambda: front.state("a", "x") == "up", what="x is known")

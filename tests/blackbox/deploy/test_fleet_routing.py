@@ -22,7 +22,7 @@ def fleet(tmp_path):
 @pytest.fixture
 def front(tmp_path):
     """One gateway, in a fleet whose other nodes the test plays."""
-    with Fleet(tmp_path, "a", fleet_hold="20s") as f:
+    with Fleet(tmp_path, "a", fleet_hold="20s", dispatcher="off") as f:
         f["a"].allow("a place without an owner")     # those of played nodes are of another tokenizer
         yield f
 
@@ -87,7 +87,7 @@ def test_an_unknown_id_is_404_everywhere_and_makes_no_session(fleet):
 def test_answers_of_one_node_name_the_others(fleet):
     for node, gateway in fleet.nodes.items():
         others = sorted(set(fleet.nodes) - {node})
-        for method, path, body in (("GET", "/groups", None), ("GET", "/admin/engines", None), ("GET", "/health", None)):
+        for method, path, body in (("GET", "/admin/engines", None), ("GET", "/health", None)):
             answer = gateway.request(method, path, body, headers=AS_ADMIN)
             assert answer.status == 200 and sorted(answer.json()["unreachable"]) == others, (path, answer.text)
 
@@ -139,7 +139,7 @@ def test_a_request_is_held_until_a_node_claims_its_place(front):
 
 
 def test_a_hold_ends_with_no_owner(tmp_path):
-    with Fleet(tmp_path, "a", fleet_hold="500ms") as front, PlayedNode(front, "x", 7) as x:
+    with Fleet(tmp_path, "a", fleet_hold="500ms", dispatcher="off") as front, PlayedNode(front, "x", 7) as x:
         front["a"].allow("a place without an owner")
         x.claim(7 * 256)
         path = f"/sessions/{ID % (7 * 256)}"
@@ -178,7 +178,7 @@ def test_a_call_of_a_lost_node_goes_to_its_follower_and_an_order_does_not(front)
 
 
 def test_requests_of_a_frozen_node_go_to_the_new_owner(tmp_path):
-    with Fleet(tmp_path, "a", lease="1s") as front, PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+    with Fleet(tmp_path, "a", lease="1s", dispatcher="off") as front, PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
         a, place = front["a"], 7 * 256
         a.allow("a place without an owner")             # those of x are of another tokenizer
         x.claim(place)

@@ -23,7 +23,7 @@ static inline void submit(struct book *b, const char *id, const char *more)
     struct buf text = {0}, record = {0};
 
     buf_printf(&text, "{\"id\":\"%s\",\"runner\":\"r\"%s}", id, more);
-    record_group(str_cstr(id), buf_str(&text), 1000, &record);
+    record_group(str_cstr(id), buf_str(&text), (struct record_begin){0}, 1000, &record);
     apply(b, &record);
     buf_done(&text);
 }

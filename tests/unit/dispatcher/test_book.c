@@ -178,7 +178,7 @@ TEST(book, a_replay_gives_the_same_book)
         struct buf text = {0};
 
         buf_printf(&text, "{\"id\":\"%s\",\"runner\":\"r\",\"n\":2,\"priority\":%zu}", ids[i], i);
-        record_group(str_cstr(ids[i]), buf_str(&text), 1000 + i, &record);
+        record_group(str_cstr(ids[i]), buf_str(&text), (struct record_begin){0}, 1000 + i, &record);
         *vec_push(&log) = record;
         record = (struct buf){0};
         cr_assert_eq(book_apply(&first, buf_str(&vec_last(&log)), NULL), 0);
@@ -345,7 +345,8 @@ TEST(book, a_telling_is_of_one_group_and_not_of_its_namesake)
     end(&b, claim(&b, "x", 0), OUTCOME_OK, 10);
     record_plain(RECORD_ACKED, STR("a"), 40, &record);
     apply(&b, &record);
-    record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), 2000, &record);
+    record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), (struct record_begin){0}, 2000,
+                 &record);
     apply(&b, &record);
     record_told(STR("a"), 1000, 2001, &record); /* the new group has not settled: no error */
     apply(&b, &record);
@@ -371,7 +372,8 @@ TEST(book, a_telling_finds_the_older_of_two_that_are_gone)
     book_init(&b);
     b.keeps_gone = true;
     for (uint64_t at = 1000; at <= 2000; at += 1000) {
-        record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), at, &record);
+        record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), (struct record_begin){0}, at,
+                     &record);
         apply(&b, &record);
         end(&b, claim(&b, "x", 0), OUTCOME_OK, at + 10);
         record_plain(RECORD_ACKED, STR("a"), at + 20, &record);

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "common/base/attrs.h"
+#include "common/base/clock.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "keeper/keeper_state.h"
@@ -24,6 +26,7 @@ struct claims_store {
 struct keeper_case {
     struct fleet_keeper k;
     struct heritage h;
+    struct config config;
     struct claims_store store;
     char folder[64];
 };
@@ -57,6 +60,8 @@ static void begin_case(struct keeper_case *f)
     f->h.metrics = metrics_new(1);
     f->h.page = metrics_page(f->h.metrics, 0, "keeper");
     f->h.state_dir = f->folder;
+    f->h.config = &f->config;
+    f->config.dispatcher = true;
     f->k.h = &f->h;
     f->k.table = place_table_new();
     f->k.store = &f->store.store;
@@ -234,5 +239,113 @@ TEST(ownership, a_folder_that_hinders_an_adoption_is_reported)
     cr_assert_eq(rmdir(path), 0);
     (void)adopting_claim_lost(&f.k);
     cr_assert_eq(f.store.n, 1);
+    end_case(&f);
+}
+
+/* The dispatcher's place in a complete list. */
+static void list_dispatcher(struct keeper_case *f, struct store_entry e, uint64_t now_ms)
+{
+    e.key = STR("place:d");
+    e.version = 3;
+    fleet_view_add(&f->k.view, &e, now_ms);
+    fleet_view_end_list(&f->k.view, now_ms);
+    (void)fleet_view_publish(&f->k.view, f->k.table, LEASE_MS);
+}
+
+static void expect_claim(struct keeper_case *f, uint64_t beat)
+{
+    (void)dispatcher_place_claim(&f->k);
+    cr_assert_eq(f->store.n, 1);
+    cr_assert(f->store.claims[0].place == FLEET_DISPATCHER && f->store.claims[0].beat == beat);
+    answer_claim(&f->store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
+}
+
+static void expect_no_claim(struct keeper_case *f)
+{
+    (void)dispatcher_place_claim(&f->k);
+    cr_assert_eq(f->store.n, 0);
+}
+
+TEST(dispatcher_place, the_founder_claims_it_first_and_others_after_a_lease)
+{
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.entry.block = 7;
+    fleet_view_end_list(&f.k.view, clock_boot_ms());
+    expect_no_claim(&f);
+    f.k.founded = true;
+    (void)dispatcher_place_claim(&f.k);
+    cr_assert(f.store.n == 1 && f.store.claims[0].block == 7, "whose block it has");
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
+    f.config.dispatcher = false;
+    expect_no_claim(&f);
+    f.config.dispatcher = true;
+    f.k.founded = false;
+    f.k.view.unbroken_ms = clock_boot_ms() - LEASE_MS;
+    expect_claim(&f, 0);
+    end_case(&f);
+}
+
+TEST(dispatcher_place, an_entry_that_the_store_has_lost_is_its_owners)
+{
+    const struct store_entry others = {
+        .owner = STR("a"), .epoch = 9, .base = 9, .beat = 5, .whole = true};
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.founded = true;
+    list_dispatcher(&f, others, clock_boot_ms());
+    expect_no_claim(&f);
+    fleet_view_end_list(&f.k.view, clock_boot_ms()); /* the store was emptied */
+    fleet_view_end_list(&f.k.view, clock_boot_ms());
+    cr_assert_not(fleet_view_place(&f.k.view, FLEET_DISPATCHER));
+    expect_no_claim(&f);
+    end_case(&f);
+}
+
+TEST(dispatcher_place, a_lost_owner_is_replaced_if_the_store_has_all)
+{
+    struct store_entry others = {.owner = STR("a"), .epoch = 9, .base = 8, .beat = 5};
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    list_dispatcher(&f, others, 1);
+    list_dispatcher(&f, others, 1 + LEASE_MS);
+    expect_no_claim(&f);
+    cr_assert(f.k.unserved == 1 && f.k.desk_complained_ms > 0);
+    others.base = others.epoch; /* a first claim, before the node has reported that all is sent */
+    list_dispatcher(&f, others, 2 + LEASE_MS);
+    expect_claim(&f, 5);
+    others.base = 8;
+    others.whole = true;
+    list_dispatcher(&f, others, 2 + LEASE_MS);
+    (void)snprintf(path, sizeof(path), "%s/dispatcher", f.folder);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    expect_no_claim(&f);
+    cr_assert_eq(rmdir(path), 0); /* the supervisor puts it aside */
+    expect_claim(&f, 5);
+    atomic_store(&f.h.board->leaving, 1);
+    expect_no_claim(&f);
+    end_case(&f);
+}
+
+TEST(dispatcher_place, its_owner_has_it_after_a_restart)
+{
+    struct store_entry ours = {.owner = STR("me"), .epoch = 9, .base = 8, .beat = 5};
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    list_dispatcher(&f, ours, 1);
+    expect_no_claim(&f); /* some groups are nowhere */
+    (void)snprintf(path, sizeof(path), "%s/dispatcher", f.folder);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    expect_claim(&f, 5);
+    cr_assert_eq(rmdir(path), 0);
+    ours.whole = true;
+    list_dispatcher(&f, ours, 2);
+    expect_claim(&f, 5);
     end_case(&f);
 }

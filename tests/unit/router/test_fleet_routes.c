@@ -520,14 +520,27 @@ TEST(fleet_routes, groups_go_to_the_node_of_the_dispatcher)
 
     open_fleet(&f);
     f.config.dispatcher = true;
-    ask(&f, "GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n"); /* its own dispatcher */
-    expect(&f, "HTTP/1.1 503", "worker_unavailable");
-    set_owner(&f, FLEET_DISPATCHER, C);
     ask(&f, "GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    wait_held(&f, true); /* no node has the place yet */
+    set_owner(&f, FLEET_DISPATCHER, C);
     node_hears(&f, C, "\r\n\r\n");
     set_owner(&f, FLEET_DISPATCHER, FLEET_NO_NODE);
     ask(&f, "GET /queues/train/next HTTP/1.1\r\nHost: localhost\r\n\r\n");
     wait_held(&f, true);
+    close_fleet(&f);
+}
+
+TEST(fleet_routes, groups_wait_for_the_process_of_the_dispatcher)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    f.config.dispatcher = true;
+    set_owner(&f, FLEET_DISPATCHER, SELF);
+    ask(&f, "GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    wait_held(&f, true);
+    f.heritage.board->slots[BOARD_DISPATCHER].state = BOARD_READY;
+    expect(&f, "HTTP/1.1 503", "worker_unavailable"); /* it does not listen in this test */
     close_fleet(&f);
 }
 

@@ -252,7 +252,8 @@ static void on_again(struct loop_timer *t)
         if (place != h->place && board_ready(h->board, BOARD_WORKER0 + place))
             follow_source(&s->at[place], place);
     }
-    if (h->config->dispatcher)
+    if (h->config->dispatcher &&
+        (!h->fleet || place_table_own_epoch(h->fleet, FLEET_DISPATCHER) != 0))
         follow_source(&s->at[DISPATCHER], DISPATCHER);
     if (s->reach == REACH_FLEET && h->fleet)
         follow_nodes(s);

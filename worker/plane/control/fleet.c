@@ -30,17 +30,22 @@ static void put_node(const struct fleet_node *n, struct json_out *out)
 }
 
 /* The dispatcher's place has no index. */
+static void put_index(uint32_t index, struct json_out *out)
+{
+    json_out_key(out, "index");
+    if (index == FLEET_DISPATCHER)
+        json_out_cstr(out, "dispatcher");
+    else
+        json_out_i64(out, index);
+}
+
 static void put_place(const struct place_table *t, const struct fleet_place *p,
                       struct json_out *out)
 {
     struct fleet_node owner;
 
     json_out_obj(out);
-    json_out_key(out, "index");
-    if (p->index == FLEET_DISPATCHER)
-        json_out_cstr(out, "dispatcher");
-    else
-        json_out_i64(out, p->index);
+    put_index(p->index, out);
     json_out_key(out, "node");
     if (place_table_node(t, p->node, &owner))
         json_out_cstr(out, owner.name);
@@ -60,10 +65,10 @@ static void put_own(const struct place_table *t, struct json_out *out)
     json_out_key(out, "own");
     json_out_arr(out);
     for (size_t at = 0; place_table_next_own(t, &at, &own);) {
-        if (own.epoch == 0 || own.index == FLEET_DISPATCHER)
+        if (own.epoch == 0)
             continue;
         json_out_obj(out);
-        json_out_member_i64(out, "index", own.index);
+        put_index(own.index, out);
         json_out_member_i64(out, "epoch", (int64_t)own.epoch);
         json_out_member_i64(out, "behind", (int64_t)own.behind);
         json_out_key(out, "renewed_s");

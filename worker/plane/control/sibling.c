@@ -184,10 +184,10 @@ static const struct owners *read_owners(const struct place_table *t)
     vec_clear(&seen.unowned);
     vec_clear(&seen.unclaimed);
     for (size_t at = 0; place_table_next(t, &at, &place);) {
-        if (place.node < FLEET_NODES_MAX)
-            seen.owns[place.node] = true;
         if (place.index == FLEET_DISPATCHER)
             continue;
+        if (place.node < FLEET_NODES_MAX)
+            seen.owns[place.node] = true;
         if (place.node >= FLEET_NODES_MAX)
             *vec_push(&seen.unowned) = place.index;
         else if (place.node == self && place_table_own_epoch(t, place.index) == 0)

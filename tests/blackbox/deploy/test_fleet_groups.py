@@ -1,0 +1,206 @@
+"""One dispatcher for the fleet: any node serves groups, queues and attempts, and a lost node takes none of them along."""
+import itertools
+import os
+
+import gateway as g
+import pytest
+
+from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, index_of
+from rollouts_kit import Executor, chat, solve, take_all
+
+LEASE = "1s"
+ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "another node has a place",
+       "a place without an owner", "cannot be claimed", "a journal of a place", "watching its beat", "process ended on a signal",
+       "a session cannot be made")
+
+
+class Front:
+    """Requests with the admin key. Each goes to the next node."""
+
+    def __init__(self, *nodes):
+        self.nodes = itertools.cycle(nodes)
+
+    def ask(self, method, path, *body, headers=None, timeout=60):
+        return next(self.nodes).request(method, path, *body, headers=headers or AS_ADMIN, timeout=timeout)
+
+    def get(self, path, **more):
+        return self.ask("GET", path, **more)
+
+    def post(self, path, body=None, **more):
+        return self.ask("POST", path, {} if body is None else body, **more)
+
+    def put(self, path, body):
+        return self.ask("PUT", path, body)
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    with Fleet(tmp_path, "ab", lease=LEASE, **{"fleet-hold": "20s", "attempt-lease": "3s"}) as f:
+        for gateway in f:
+            gateway.allow(*ODD)
+        g.wait_until(lambda: f.owner("d"), 20, "a node has the dispatcher")
+        yield f
+
+
+def owner_and_other(fleet):
+    owner = fleet.owner("d")
+    return owner, next(name for name in fleet.nodes if name != owner)
+
+
+def wait_whole(fleet):
+    g.wait_until(lambda: fleet.entry("place:{d}")["whole"] == "1", 20, "the store has all groups")
+
+
+def groups(front, **query):
+    answer = front.get("/groups?" + "&".join(f"{k}={v}" for k, v in query.items()))
+    assert answer.status == 200 and "unreachable" not in answer.json(), answer.text
+    return {row["id"]: row["state"] for row in answer.json()["groups"]}
+
+
+def submit(front, name, **more):
+    answer = front.put(f"/groups/{name}", {"queue": "q", "runner": "r", "n": 2, "input": name, **more})
+    assert answer.status == 201, answer.text
+
+
+def claim(front, runner, slots, executor="test"):
+    answer = front.post("/attempts/claim", {"executor": executor, "slots": {runner: slots}, "wait_s": 20})
+    assert answer.status == 200, answer.text
+    return answer.json()["attempts"]
+
+
+def folders(gateway):
+    return sorted(name for name in os.listdir(f"{gateway.folder}/state") if name.startswith("dispatcher"))
+
+
+def test_any_node_serves_groups(fleet):
+    front = Front(fleet["a"], fleet["b"])
+    body = {"queue": "q", "runner": "r", "n": 6, "input": "x"}
+    asked = [Later(lambda node=node: node.request("PUT", "/groups/one", body, headers=AS_ADMIN)) for node in fleet]
+    assert sorted(a.get().status for a in asked) == [200, 201], "one group"
+    assert fleet["a"].get("/groups/one", headers=AS_ADMIN).json() == fleet["b"].get("/groups/one", headers=AS_ADMIN).json()
+    with Executor(front, "e", {"r": 3}, {"r": solve(turns=2)}, key=ADMIN):
+        group, = take_all(front, "q", 1)
+    assert group["state"] == "finished" and group["succeeded"] == 6
+    own = {fleet.block(node) * 256 for node in fleet.nodes}
+    assert {index_of(m["session_id"]) for m in group["members"]} == own, "sessions of all nodes"
+    assert groups(front) == {}
+
+
+def test_a_lost_dispatcher_is_replaced_with_all_its_groups(fleet):
+    owner, other = owner_and_other(fleet)
+    front = Front(*fleet)
+    for name in ("acked", "settled", "lent", "running", "waiting"):
+        submit(front, name, runner=name)
+    with Executor(front, "e", {"acked": 2}, {"acked": solve()}, key=ADMIN):
+        assert [x["id"] for x in take_all(front, "q", 1)] == ["acked"]
+    with Executor(front, "e", {"settled": 2}, {"settled": solve()}, key=ADMIN):
+        g.wait_until(lambda: groups(front)["settled"] == "finished", 20, "a group has settled")
+    running = claim(front, "running", 2)
+    lent = {a["attempt_id"] for a in claim(front, "lent", 2, "an executor of the lost node")}
+    assert len(running) == len(lent) == 2
+    wait_whole(fleet)
+    fleet.lose(owner)
+    front = Front(fleet[other])
+    want = {"settled": "finished", "lent": "running", "running": "running", "waiting": "waiting"}
+    assert list(groups(front, queue="q").items()) == list(want.items()), "in the order of submission"
+    assert fleet.owner("d") == other
+    answer = front.post("/attempts/renew", {"executor": "test", "attempts": [a["attempt_id"] for a in running]})
+    assert answer.json() == {"kill": []}, answer.text
+    for attempt in running:
+        assert chat(front, attempt, "after the loss").status == 200
+        end = {"executor": "test", "outcome": "ok", "reward_info": {"reward": 1.0}}
+        answer = front.post(f"/attempts/{attempt['attempt_id']}/end", end)
+        assert answer.json() == {"rollout": "succeeded"}, answer.text
+        assert front.post(f"/attempts/{attempt['attempt_id']}/end", end).json() == {"rollout": "succeeded"}
+    with Executor(front, "e", {"lent": 2}, {"lent": solve()}, key=ADMIN) as e:
+        taken = take_all(front, "q", 3)
+    assert sorted(x["id"] for x in taken) == ["lent", "running", "settled"], "each once"
+    assert {a["attempt_id"] for a, _ in e.done}.isdisjoint(lent), "handed out again"
+    assert groups(front) == {"waiting": "waiting"}
+    fleet[other].stop()
+    fleet[other].start()
+    g.wait_until(lambda: groups(front) == {"waiting": "waiting"}, 20, "the same after a restart")
+
+
+def test_a_drained_dispatcher_moves_at_once(fleet):
+    owner, other = owner_and_other(fleet)
+    submit(Front(fleet[owner]), "one")
+    attempts = claim(Front(fleet[owner]), "r", 1)
+    asked = Later(lambda: Front(fleet[other]).get("/groups/one/wait?timeout_s=20"))
+    assert fleet[owner].post("/fleet/drain", headers=AS_ADMIN).status == 200
+    g.wait_until(lambda: fleet.owner("d") == other, 20, "the other node has the dispatcher")
+    front = Front(fleet[other])
+    assert groups(front) == {"one": "running"}
+    assert front.post("/attempts/renew", {"executor": "test", "attempts": [attempts[0]["attempt_id"]]}).json() == {"kill": []}
+    assert asked.get().status in (200, 204)
+    assert fleet[owner].wait(30) == 0
+    assert folders(fleet[owner]) == ["dispatcher.released"]
+    assert folders(fleet[other]) == ["dispatcher"]
+
+
+def test_a_frozen_dispatcher_is_replaced_and_ends(fleet):
+    owner, other = owner_and_other(fleet)
+    submit(Front(fleet[owner]), "one")
+    wait_whole(fleet)
+    fleet.freeze(owner)
+    g.wait_until(lambda: fleet.owner("d") == other, 20, "the dispatcher is claimed")
+    submit(Front(fleet[other]), "two")
+    fleet.thaw(owner)
+    g.wait_until(lambda: folders(fleet[owner]) == ["dispatcher.lost"], 20, "its folder is put aside")
+    assert list(groups(Front(fleet[owner]))) == ["one", "two"]
+    submit(Front(fleet[owner]), "three")
+    wait_whole(fleet)
+    fleet.lose(other)
+    assert list(groups(Front(fleet[owner]))) == ["one", "two", "three"], "the first node has it again"
+
+
+def test_an_id_is_used_again(fleet):
+    owner, other = owner_and_other(fleet)
+    front = Front(fleet[owner])
+    for _ in range(3):
+        submit(front, "one")
+        assert front.post("/groups/one/cancel").json() == {"cancelled": ["one"]}
+    submit(front, "one", input="the last")
+    fleet[owner].kill()
+    fleet[owner].start()
+    assert groups(front) == {"one": "waiting"}
+    wait_whole(fleet)
+    fleet.lose(owner)
+    attempt, *_ = claim(Front(fleet[other]), "r", 1)
+    assert (attempt["group"], attempt["input"]) == ("one", "the last")
+
+
+def test_groups_wait_for_the_store(tmp_path):
+    with Fleet(tmp_path, "a", lease=LEASE, **{"fleet-outage": "1s", "fleet-hold": "300ms"}) as fleet:
+        fleet["a"].allow(*ODD, "may not have the record")
+        front = Front(fleet["a"])
+        submit(front, "one")
+        fleet.server.stop()
+        answers = []
+
+        def is_refused():
+            answers.append(front.put("/groups/two", {"queue": "q", "runner": "r", "n": 1, "input": 1}))
+            return answers[-1].status == 503
+        assert is_refused(), answers[-1].text
+        assert answers[-1].json()["error"]["code"] == "storage_unavailable" and answers[-1].headers["x-should-retry"] == "true"
+        fleet.server.start()        # without its data
+        g.wait_until(lambda: not is_refused(), 30, "the store has the groups again")
+        assert answers[-1].status in (200, 201)
+        assert list(groups(front)) == ["one", "two"]
+
+
+def test_a_node_without_dispatcher_has_none(tmp_path):
+    with Fleet(tmp_path, "ab", lease=LEASE, start=False, **{"fleet-hold": "1s"}) as fleet:
+        b = fleet["b"]
+        b.settings["dispatcher"] = "off"
+        for gateway in fleet:
+            gateway.allow(*ODD)
+        b.start()
+        answer = b.get("/groups", headers=AS_ADMIN)
+        assert answer.status == 404, answer.text
+        fleet["a"].start()
+        g.wait_until(lambda: fleet.owner("d") == "a", 20, "the node with a dispatcher has it")
+        submit(Front(b), "one")
+        wait_whole(fleet)
+        fleet["a"].kill()
+        g.wait_until(lambda: b.get("/groups", headers=AS_ADMIN).json()["error"]["code"] == "no_owner", 20, "nobody serves groups")
