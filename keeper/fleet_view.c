@@ -25,6 +25,7 @@ void fleet_view_done(struct fleet_view *v)
     free_map(&v->blocks);
     free_map(&v->places);
     buf_done(&v->fleet);
+    buf_done(&v->orders);
 }
 
 /* Copies a name. A name that is too long becomes "": no node has it. */
@@ -113,6 +114,21 @@ static bool read_number(struct str key, struct str head, uint64_t max, uint32_t 
     return true;
 }
 
+static void add_orders(struct fleet_view *v, const struct store_entry *e)
+{
+    v->stored_edition = e->edition;
+    v->orders_round = v->round;
+    if (e->edition <= v->orders_edition)
+        return;
+    buf_set(&v->orders, e->value);
+    v->orders_edition = e->edition;
+}
+
+bool fleet_view_lacks_orders(const struct fleet_view *v)
+{
+    return v->stored_edition < v->orders_edition;
+}
+
 void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t now_ms)
 {
     static const struct str node = STR_LIT("node:");
@@ -131,6 +147,8 @@ void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t 
         buf_add_str(&v->fleet, e->value);
         v->fleet_edition = e->edition;
         v->fleet_round = v->round;
+    } else if (str_eq_c(e->key, "orders")) {
+        add_orders(v, e);
     }
 }
 
@@ -162,6 +180,8 @@ void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms)
     remove_old(v, &v->places, offsetof(struct seen_place, round), true);
     if (v->fleet_round != v->round)
         buf_clear(&v->fleet);
+    if (v->orders_round != v->round)
+        v->stored_edition = 0;
     v->round++;
 }
 
@@ -340,5 +360,6 @@ size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t 
     for (size_t at = 0; (slot = map_next(&v->places, &at));)
         refused += !publish_place(v, slot->value, t);
     publish_gone(v, t);
+    place_table_set_orders(t, v->stored_edition);
     return refused;
 }

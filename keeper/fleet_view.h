@@ -49,6 +49,10 @@ struct fleet_view {
     struct buf fleet; /* value of the entry "fleet"; empty: there is none */
     uint64_t fleet_edition;
     uint32_t fleet_round;
+    struct buf orders; /* newest value of the entry "orders" that was seen; empty: none */
+    uint64_t orders_edition;
+    uint64_t stored_edition; /* of the orders that the store has now; 0: it has none */
+    uint32_t orders_round;
     uint32_t round;       /* number of lists that have ended */
     uint64_t unbroken_ms; /* since when changes are seen without a gap; 0: not yet */
     bool places_gone;     /* since the last publication */
@@ -66,6 +70,9 @@ void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms);
 
 /* The connection broke: a beat that did not change meanwhile proves nothing. */
 void fleet_view_interrupt(struct fleet_view *v);
+
+/* True if the store has lost orders that were seen. */
+bool fleet_view_lacks_orders(const struct fleet_view *v);
 
 /* NULL: the store has no such entry. */
 struct seen_node *fleet_view_node(const struct fleet_view *v, const char *name);

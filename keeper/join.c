@@ -271,17 +271,20 @@ void join_continue(struct fleet_keeper *k)
         finish_join(k);
 }
 
-/* True if other nodes should know more of this node than its entry says: it leaves, or its load has
- * changed by more than a fiftieth of what it may have. */
+/* True if other nodes should know more of this node than its entry says: it leaves, it obeys newer
+ * orders, or its load has changed by more than a fiftieth of what it may have. */
 static bool is_out_of_date(struct fleet_keeper *k, const struct seen_node *n)
 {
     enum { LOAD_STEP = 20 };
 
     uint32_t load = keeper_measure_load(k), told = n->entry.load;
+    uint64_t orders = board_orders(k->h->board);
 
     k->entry.load = (load > told ? load - told : told - load) > LOAD_STEP ? load : told;
     k->entry.draining = ownership_is_leaving(k);
-    return k->entry.load != told || k->entry.draining != n->entry.draining;
+    k->entry.edition = orders > 0 ? orders - 1 : 0;
+    return k->entry.load != told || k->entry.draining != n->entry.draining ||
+           k->entry.edition != n->entry.edition;
 }
 
 /* The store was emptied, or has lost its tail. One entry a list is enough. A node that has taken
@@ -303,4 +306,6 @@ void join_restore(struct fleet_keeper *k)
         put_node(k);
     else if (!b || !b->owner[0])
         put_block(k);
+    else if (fleet_view_lacks_orders(&k->view))
+        put_entry(k, STR("orders"), buf_str(&k->view.orders), k->view.orders_edition);
 }

@@ -377,6 +377,7 @@ static void on_renewed(void *ctx, const struct store_answer *a)
     keeper_check_answer(k, a);
     if (a->verdict != STORE_DONE)
         return;
+    place_table_set_orders(k->table, a->edition); /* before the node may answer again */
     place_table_set_reached(k->table, k->sent_ms);
     for (size_t i = 0; i < k->renewals.n; i++) {
         if (refused < a->n_refused && a->refused[refused].i == i)

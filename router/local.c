@@ -120,7 +120,7 @@ static int ready_body(const struct hub *h, struct buf *body)
 {
     const char *reason = "draining";
 
-    if (!h->draining && board_check_ready(h->heritage->board, &reason) == 0) {
+    if (!h->draining && heritage_check_ready(h->heritage, &reason) == 0) {
         buf_printf(body, "{\"status\": \"ready\", \"paused\": %u}\n",
                    board_workers_paused(h->heritage->board));
         return 200;

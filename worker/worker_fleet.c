@@ -12,6 +12,7 @@
 #include "common/proc/heritage.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
+#include "worker/plane/control/fleet_orders.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/sink/sink.h"
@@ -85,6 +86,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
     if (!o.store)
         return -1;
     w->store = o.store;
+    fleet_orders_open(&w->service, w->store); /* reads the orders before anything else */
     w->service.calls.ledger->copy = second_copy_new(&o);
     w->service.calls.ledger->deliveries->as_records = true;
     w->service.calls.residency->fetch = on_wanted;
@@ -111,7 +113,8 @@ void worker_fleet_await(struct worker_state *w)
     const struct second_copy *copy = w->service.calls.ledger->copy;
     uint64_t until = clock_ms() + (uint64_t)w->h->config->fleet_lease_ms;
 
-    while (copy && !second_copy_is_served(copy) && clock_ms() < until)
+    while (copy && !(second_copy_is_served(copy) && fleet_orders_are_read(&w->service)) &&
+           clock_ms() < until)
         (void)loop_poll(w->loop, AWAIT_POLL_MS);
 }
 
@@ -136,6 +139,7 @@ void worker_fleet_close(struct worker_state *w)
         second_copy_free(l->copy);
         l->copy = NULL;
     }
+    fleet_orders_close(&w->service);
     w->store = NULL;
     if (w->store_url)
         store_url_done(w->store_url);

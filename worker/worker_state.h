@@ -68,7 +68,8 @@ bool worker_fleet_is_sent(const struct worker_state *w);
 
 void worker_fleet_close(struct worker_state *w);
 
-/* Waits until the store has been compared with the journals, at most for a lease. */
+/* Waits until the fleet's orders are obeyed and the store has been compared with the journals, at
+ * most for a lease. */
 void worker_fleet_await(struct worker_state *w);
 
 /* Returns the memory of the journals' tables of where their records are. */

@@ -95,7 +95,7 @@ struct store_answer {
 
     /* put, after STORE_OVERTAKEN */
     struct str value;
-    uint64_t edition;
+    uint64_t edition; /* renew: of the entry "orders" */
 };
 
 typedef void (*store_answer_fn)(void *ctx, const struct store_answer *a);
@@ -186,7 +186,8 @@ static inline void store_claim(struct store *s, const struct store_claim *claim,
 }
 
 /* Increments the beats of the node and of its places. Refuses places whose epoch differs. A place
- * that becomes whole stems from its owner's claim: base = epoch. */
+ * that becomes whole stems from its owner's claim: base = epoch. Returns the edition of the entry
+ * "orders", so that a node which has missed a change learns of it before it answers again. */
 static inline void store_renew(struct store *s, struct str node, const struct store_renewal *at,
                                size_t n, struct store_call call)
 {
@@ -218,7 +219,8 @@ static inline void store_read(struct store *s, uint32_t place, struct str sessio
 }
 
 /* Writes an entry that is no place. Refuses an edition that is not above the stored one, unless the
- * value is the same. An empty value gives the entry up. */
+ * value is the same. An empty value gives the entry up. With edition 0 and an empty value the call
+ * reads an entry: STORE_DONE means that there is none. */
 static inline void store_put(struct store *s, struct str key, struct str value, uint64_t edition,
                              struct store_call call)
 {

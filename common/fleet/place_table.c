@@ -43,7 +43,7 @@ struct node_row {
 struct place_table {
     _Atomic uint32_t generation;
     _Atomic uint32_t self; /* 1 + slot; 0: not joined */
-    _Atomic uint64_t reached_ms;
+    _Atomic uint64_t reached_ms, orders;
     uint32_t n_places; /* the keeper's */
     struct node_row nodes[FLEET_NODES_MAX];
     struct own_row own[OWN_ROWS];
@@ -96,6 +96,16 @@ uint64_t place_table_reached_ms(const struct place_table *t)
 void place_table_set_reached(struct place_table *t, uint64_t sent_ms)
 {
     store_word(&t->reached_ms, sent_ms);
+}
+
+uint64_t place_table_orders(const struct place_table *t)
+{
+    return load_word(&t->orders);
+}
+
+void place_table_set_orders(struct place_table *t, uint64_t edition)
+{
+    store_word(&t->orders, edition + 1);
 }
 
 /* --- places --- */

@@ -113,6 +113,9 @@ bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t 
 /* When the last call that the store answered was sent; 0: it has not answered yet. */
 uint64_t place_table_reached_ms(const struct place_table *t);
 
+/* 1 + the edition of the fleet's orders that the store had when it was asked last; 0: not yet. */
+uint64_t place_table_orders(const struct place_table *t);
+
 /* --- the worker of an own place reports --- */
 
 /* The store has all records of the place that were made before `epoch`, and since. */
@@ -156,6 +159,8 @@ uint64_t place_table_own_base(const struct place_table *t, uint32_t index);
 
 /* A renewal of the place that was sent at sent_ms succeeded. */
 void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sent_ms);
+
+void place_table_set_orders(struct place_table *t, uint64_t edition);
 
 /* The store has answered a call that was sent at sent_ms. */
 void place_table_set_reached(struct place_table *t, uint64_t sent_ms);

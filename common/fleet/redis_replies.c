@@ -46,6 +46,7 @@ bool redis_read_refusals(struct arena *arena, const struct resp *r, struct store
     }
     if (!resp_has_items(r, 2) || !resp_has_items(&r->items[1], 0))
         return false;
+    a->edition = resp_number(r, 2, 0);
     a->n_refused = r->items[1].n;
     a->refused = at = arena_calloc(arena, a->n_refused, sizeof(*at));
     for (size_t i = 0; i < a->n_refused; i++)

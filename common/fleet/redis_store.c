@@ -335,9 +335,10 @@ static void redis_renew(struct store *store, struct str node, const struct store
                         size_t n, struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    struct buf *out = begin_script(s, SCRIPT_renew, 1 + n, 1 + n + 1 + 4 * n);
+    struct buf *out = begin_script(s, SCRIPT_renew, 2 + n, 2 + n + 1 + 4 * n);
 
     resp_add_word(out, make_key(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p)));
+    resp_add_word(out, make_key(s, STR("orders")));
     for (size_t i = 0; i < n; i++)
         resp_add_word(out, make_key(s, name_place(s, at[i].place)));
     resp_add_word(out, channel(s));

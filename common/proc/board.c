@@ -82,6 +82,16 @@ unsigned board_workers_paused(const struct board *b)
     return paused;
 }
 
+uint64_t board_orders(const struct board *b)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (unsigned i = BOARD_WORKER0; i < BOARD_WORKER0 + BOARD_WORKERS_MAX; i++)
+        if (board_ready(b, i))
+            least = MIN_OF(least, atomic_load_explicit(&b->slots[i].orders, memory_order_relaxed));
+    return least == UINT64_MAX ? 0 : least;
+}
+
 static uint32_t load_index(const struct board *b, uint32_t place)
 {
     return atomic_load_explicit(&b->slots[BOARD_WORKER0 + place].index, memory_order_relaxed);
@@ -245,6 +255,7 @@ uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 void board_forget_engines(struct board *b, unsigned slot)
 {
     atomic_store_explicit(&b->slots[slot].paused, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->slots[slot].orders, 0, memory_order_relaxed);
     for (unsigned i = 0; i < BOARD_ENGINES_MAX; i++)
         atomic_store(&b->slots[slot].engine_inflight[i], 0);
     for (unsigned i = 0; i < BOARD_ENGINES_MAX; i++)

@@ -60,7 +60,9 @@ struct board_slot {
     _Atomic uint32_t index; /* worker: 1 + the index that it serves; 0: worker_base + place */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it is paused, so that model calls wait */
-    _Atomic uint32_t waiting;      /* worker: calls running or queued, for `rollgate top` */
+    /* worker: 1 + the edition of the fleet's orders that it obeys; 0: it has read none */
+    _Atomic uint64_t orders;
+    _Atomic uint32_t waiting; /* worker: calls running or queued, for `rollgate top` */
     /* worker: its pending requests at each engine replica; the limit is one for all workers */
     _Atomic uint32_t engine_inflight[BOARD_ENGINES_MAX];
     /* worker, with --kv-admission: tokens that its sessions hold in each replica's KV cache; number
@@ -85,6 +87,8 @@ struct board {
     _Atomic uint32_t leaving;
     /* 1: the last order was a pause, so that workers that start are paused, too */
     _Atomic uint32_t paused;
+    /* edition of the fleet's orders that are in the state folder */
+    _Atomic uint64_t orders;
     _Atomic uint32_t routers;    /* configured number of routers */
     _Atomic uint32_t workers;    /* configured number of workers */
     _Atomic uint32_t generation; /* number of reloads */
@@ -137,7 +141,7 @@ bool board_kv_older(const struct board *b, unsigned slot, uint64_t since_us);
 bool board_kv_untold(const struct board *b);
 
 /* Resets the engine figures of the slot, whose worker has ended or not begun: no engines, nothing
- * held, not paused. */
+ * held, not paused, no orders read. */
 void board_forget_engines(struct board *b, unsigned slot);
 
 /* Returns the number of workers that serve indexes of this node's block. After scaling their places
@@ -146,6 +150,10 @@ unsigned board_workers_ready(const struct board *b);
 
 /* Returns the number of workers that are paused (POST /admin/pause). */
 unsigned board_workers_paused(const struct board *b);
+
+/* Returns 1 + the edition of the fleet's orders that all serving workers obey. Returns 0 if there
+ * is no such worker, or one has read no orders. */
+uint64_t board_orders(const struct board *b);
 
 /* Quarantines the body hash: no worker processes such a body for BOARD_QUARANTINE_MS from now_ms
  * (clock_ms). Any process may call this. 0 is the hash of no body, and is ignored. */

@@ -9,6 +9,7 @@
 
 #include "common/codec/json.h"
 #include "common/fleet/place_table.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
 
 int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size)
@@ -84,4 +85,16 @@ void heritage_write_unreachable(const struct heritage *h, struct buf *out)
     json_out_obj(&o);
     heritage_put_unreachable(h, &o);
     json_out_end_obj(&o);
+}
+
+int heritage_check_ready(const struct heritage *h, const char **ret_reason)
+{
+    uint64_t orders = board_orders(h->board);
+
+    if (board_check_ready(h->board, ret_reason) != 0)
+        return -1;
+    if (!h->fleet || (orders > 0 && orders >= place_table_orders(h->fleet)))
+        return 0;
+    *ret_reason = "a worker does not obey the fleet's orders yet";
+    return -1;
 }

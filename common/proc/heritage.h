@@ -86,6 +86,9 @@ struct heritage {
     const char *state_dir;
 };
 
+/* Answers /ready like board_check_ready. A node of a fleet must also obey the fleet's orders. */
+int heritage_check_ready(const struct heritage *h, const char **ret_reason);
+
 /* Writes the path of the dispatcher's socket, RUN_DIR/dispatcher.sock. Returns like
  * heritage_socket_path. */
 int heritage_dispatcher_path(const char *run_dir, char *out, size_t size);

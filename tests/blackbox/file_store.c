@@ -311,6 +311,7 @@ static void file_renew(struct store *store, struct str node, const struct store_
     own = find_entry(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p));
     own->e.beat++;
     write_entry(s, own, false);
+    a.edition = find_entry(s, STR("orders"))->e.edition;
     for (size_t i = 0; i < n; i++) {
         struct file_entry *p = find_place(s, at[i].place);
         bool becomes_whole = at[i].whole && !p->e.whole, newer = at[i].version > p->e.version;

@@ -175,3 +175,34 @@ TEST(fleet_view, lost_nodes_without_places_give_their_slots_to_others)
     fleet_view_done(&v);
     place_table_free(t);
 }
+
+static void add_orders(struct fleet_view *v, uint64_t edition, const char *value)
+{
+    fleet_view_add(
+        v,
+        &(struct store_entry){.key = STR("orders"), .value = str_cstr(value), .edition = edition},
+        1);
+}
+
+TEST(fleet_view, the_newest_orders_outlive_a_store_that_lost_them)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {0};
+
+    cr_assert_eq(place_table_orders(t), 0, "not read yet");
+    add_orders(&v, 7, "seven");
+    fleet_view_end_list(&v, 1);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert(place_table_orders(t) == 8 && !fleet_view_lacks_orders(&v));
+    add_orders(&v, 6, "six");
+    fleet_view_end_list(&v, 2);
+    cr_assert(fleet_view_lacks_orders(&v) && str_eq_c(buf_str(&v.orders), "seven"));
+    fleet_view_end_list(&v, 3);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert(fleet_view_lacks_orders(&v) && place_table_orders(t) == 1);
+    add_orders(&v, 9, "nine");
+    fleet_view_end_list(&v, 4);
+    cr_assert(!fleet_view_lacks_orders(&v) && v.orders_edition == 9);
+    fleet_view_done(&v);
+    place_table_free(t);
+}

@@ -115,20 +115,35 @@ static int save_weights(const char *state_dir, const struct weights_told *w, boo
     return rc;
 }
 
-static int change_version(struct weights_told *w, struct str adapter, struct str version,
-                          struct err *e)
+/* What a change sets. */
+struct weights_change {
+    struct str adapter;        /* absent: the version is that of the weights */
+    const struct str *version; /* NULL: unchanged */
+    struct lora_book *loras;   /* replaces all adapters; NULL: unchanged */
+};
+
+static int apply_change(struct weights_told *w, const struct weights_change *change, struct err *e)
 {
-    if (!adapter.p) {
-        buf_set(&w->version, version);
+    struct lora_book before = w->loras;
+
+    if (change->loras) {
+        w->loras = *change->loras;
+        *change->loras = before;
+    }
+    if (!change->version)
+        return 0;
+    if (!change->adapter.p) {
+        buf_set(&w->version, *change->version);
         return 0;
     }
-    return lora_set(&w->loras, adapter, version)
+    return lora_set(&w->loras, change->adapter, *change->version)
                ? err_field(e, "name", "there are %d adapters already", LORAS_MAX)
                : 0;
 }
 
-int weights_tell(const char *state_dir, struct str adapter, struct str version, bool durable,
-                 struct err *e)
+/* Reads, changes and writes the file under its lock. */
+static int change_file(const char *state_dir, const struct weights_change *change, bool durable,
+                       struct err *e)
 {
     char *path = path_join(state_dir, "weights.lock");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -146,11 +161,24 @@ int weights_tell(const char *state_dir, struct str adapter, struct str version, 
         if (rc)
             e->kind = ERR_STORAGE_FAILED; /* the error is not about the settings */
         else
-            rc = change_version(&w, adapter, version, e) ? -1
-                                                         : save_weights(state_dir, &w, durable, e);
+            rc = apply_change(&w, change, e) ? -1 : save_weights(state_dir, &w, durable, e);
         weights_told_done(&w);
     }
     if (fd >= 0)
         (void)close(fd);
     return rc;
+}
+
+int weights_tell(const char *state_dir, struct str adapter, struct str version, bool durable,
+                 struct err *e)
+{
+    return change_file(state_dir, &(struct weights_change){adapter, &version, NULL}, durable, e);
+}
+
+int weights_replace(const char *state_dir, const struct str *version, struct lora_book *loras,
+                    bool durable, struct err *e)
+{
+    const struct weights_change change = {.version = version, .loras = loras};
+
+    return change_file(state_dir, &change, durable, e);
 }

@@ -121,9 +121,20 @@ void admin_weight_version(struct service_request *r);
 void admin_adapters(struct service_request *r);
 void admin_adapters_get(struct service_request *r);
 
-/* Applies a weight version that this or a different worker was given, if it is new. Returns -1 if
- * it cannot be read. */
+/* weights.c: applies a weight version that this or a different worker was given, if it is new.
+ * Returns -1 if it cannot be read. */
 int weights_follow(struct service *a, struct err *e);
+
+/* Writes the trainer's version of an adapter (empty: of the weights) to the file, and applies it.
+ */
+int weights_keep(struct service *a, struct str adapter, struct str version, struct err *e);
+
+/* Obeys the edition of the fleet's orders that the query names, here and in the workers within the
+ * request's reach. */
+void admin_obey(struct service_request *r);
+
+/* Pauses or resumes this worker's model calls, as the fleet's orders say. */
+void pause_obey(struct service *a, bool paused);
 
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
@@ -163,6 +174,10 @@ struct engine_texts;
 typedef void (*engines_taken_fn)(void *ctx, struct str silent, const struct err *e);
 void engines_apply_source(struct service *a, const struct engine_texts *t, engines_taken_fn taken,
                           void *ctx);
+
+/* Replaces the engines by those of the fleet's orders (a list of texts), without a probe. A node
+ * with --engine-source keeps its own. Returns -1 if nothing has changed. */
+int engines_obey(struct service *a, const struct json *list, struct err *e);
 
 /* Applies a change that a different worker has written. Returns -1 if it cannot be read or
  * opened. */

@@ -355,6 +355,7 @@ struct sibling_round {
     struct buf obeyed; /* JSON members of the nodes that answered 2xx */
     bool fleet;        /* nodes are asked */
     bool living;       /* of the question */
+    uint64_t edition;  /* of the question */
     bool asked[FLEET_NODES_MAX];
     VEC(struct fleet_place) places; /* owned when the round began; empty with `living` */
     bool left;
@@ -388,11 +389,13 @@ static void note_obeyed(struct sibling_round *r, const char *node)
 {
     struct json_out o = {&r->obeyed, r->obeyed.len > 0};
 
-    if (node[0])
-        json_out_member_cstr(&o, node, "obeyed");
+    if (!node[0])
+        return;
+    json_out_member_cstr(&o, node, "obeyed");
+    r->missing.n_obeyed++;
 }
 
-/* Counts nodes that joined during the round. */
+/* Counts nodes that joined during the round, unless they have obeyed. */
 static void count_unasked(struct sibling_round *r)
 {
     struct fleet_node node;
@@ -400,6 +403,10 @@ static void count_unasked(struct sibling_round *r)
     for (uint32_t at = 0; r->fleet && siblings_next_node(r->h, &at, &node);) {
         if (r->asked[at - 1] || (r->living && node.state == FLEET_LOST))
             continue;
+        if (r->edition > 0 && node.edition >= r->edition) {
+            note_obeyed(r, node.name);
+            continue;
+        }
         r->missing.nodes++;
         add_name(r, node.name);
     }
@@ -551,7 +558,8 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
                                 .fns = fns,
                                 .ctx = ctx,
                                 .fleet = reach == REACH_FLEET && s->h->fleet,
-                                .living = q->living};
+                                .living = q->living,
+                                .edition = q->edition};
     sent.path = write_path(&path, q->path, "local=1");
     if (reach >= REACH_NODE)
         ask_workers(s, &sent, r);

@@ -38,6 +38,7 @@ struct sibling_question {
     uint64_t node_timeout_ms;    /* longest wait for a node; 0: an hour */
     /* sibling_ask_all: lost nodes, and indexes without a worker, do not count as missing */
     bool living;
+    uint64_t edition; /* with `living`: a node that joins meanwhile and obeys it has answered */
 };
 
 /* Appends the keys of the exchange, for a question that may be sent when it is over. */
@@ -63,6 +64,7 @@ struct siblings_missing {
     size_t indexes;    /* indexes without a worker, or that moved to another node meanwhile */
     struct str names;  /* of nodes and indexes, separated by commas; borrowed */
     struct str obeyed; /* the nodes that did answer, as JSON members; borrowed */
+    size_t n_obeyed;   /* their number */
 };
 
 /* Writes the member "nodes" of an order's answer: this node, the `others` of a round that obeyed,

@@ -23,6 +23,7 @@ struct watching;
 struct heritage;
 struct keys;
 struct known_bodies;
+struct fleet_orders;
 struct pause_order;
 
 struct service {
@@ -41,6 +42,8 @@ struct service {
         *engine_home;            /* the --engine settings, and the folder of their changes */
     uint64_t engines_seen;       /* stamp of the changes of engines that this worker has applied */
     uint64_t weights_seen;       /* stamp of the changes of weights that this worker has applied */
+    struct fleet_orders *orders; /* what holds on all nodes; NULL: no fleet */
+    bool versions_unknown;       /* the fleet may have newer versions than `weights_seen` */
     struct discovery *discovery; /* finds engines of --engine-source; made on first use */
     struct list_head engine_orders; /* changes of the engines in progress */
     struct list_head copies;        /* forks and imports in progress */
@@ -71,8 +74,9 @@ struct service_request {
     bool was_held;    /* it has waited for the fleet's store */
 };
 
-/* Returns -1 with *e if a different node of the fleet may own the session's place, or the session
- * is lost. A request for all sessions fails while some are being read from the fleet's store. */
+/* Returns -1 with *e if a different node of the fleet may own the session's place, the session is
+ * lost, or this worker does not obey the newest orders of the fleet yet. A request for all sessions
+ * fails while some are being read from the fleet's store. */
 int service_check_owner(const struct service_request *r, struct err *e);
 
 /* Reports whether sessions of that index live in this worker. */
