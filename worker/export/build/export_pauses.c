@@ -55,10 +55,5 @@ bool export_work_is_long(const struct export *x)
 
 bool export_recall(struct export *x)
 {
-    int rc;
-
-    while ((rc = recall_step(x->recall, RECALL_STEP, &x->failed)) == 1)
-        if (!export_pause(x))
-            return false;
-    return rc == 0;
+    return recall_read(x->recall, &x->failed) == 0;
 }

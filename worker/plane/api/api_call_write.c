@@ -218,30 +218,7 @@ static void refuse_answer(struct api_call *c, const struct err *e)
     c->listener.sink->failed(c->listener.ctx, e);
 }
 
-/* Reads back evicted data. The answer is noted before, so that no other request finds it lost
- * meanwhile. */
-static int read_back(struct api_call *c, struct session *s, uint64_t number, struct recall **ret,
-                     struct err *e)
-{
-    struct session_store *store = c->service->calls.store;
-    int rc = session_past_recall(ret, s, number, e);
-    bool ended = false;
-
-    if (rc == 1 && c->writer) {
-        c->number = number;
-        api_call_announce_answer(c);
-    }
-    while (rc == 1) {
-        if (task_pause(e))
-            return -1;
-        if (session_find(store, str_cstr(c->id), &ended) != s)
-            return err_set(e, ERR_SESSION_ENDED, "the session has ended");
-        rc = session_past_recall(ret, s, number, e);
-    }
-    return rc;
-}
-
-MAY_PAUSE static void replay_answer(struct api_call *c, struct recorded_call *r, uint64_t number)
+MAY_PAUSE static void replay_answer(struct api_call *c, struct recorded_call *r)
 {
     struct written_size size;
     struct api_writing w = {.call = c, .replay = r};
@@ -250,29 +227,29 @@ MAY_PAUSE static void replay_answer(struct api_call *c, struct recorded_call *r,
         keep_replayed(c, r);
         return;
     }
-    c->number = number;
-    api_call_announce_answer(c);
     size = size_of(c, replay_tokens(r), replay_cost(r, TEXT_LONG + 1));
     w.is_short = is_short(size);
     w.is_long = is_long(size);
     write_and_end(&w);
 }
 
-/* The session is pinned (api_call.held). */
+/* The session is pinned (api_call.held). The answer is noted before it is read back, so that no
+ * other request finds it lost meanwhile. */
 bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
 {
-    struct recall *recall = NULL;
-    struct recorded_call *r = NULL;
+    struct recorded_call *r;
     struct err e = {0};
 
-    if (!c->req->logprobs || read_back(c, s, number, &recall, &e) == 0)
-        r = replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
-    session_past_release(&recall); /* the data was copied */
-    if (!r && e.kind == ERR_NONE)
-        return false;
+    c->number = number;
+    if (c->writer)
+        api_call_announce_answer(c);
+    r = replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
     if (r)
-        replay_answer(c, r, number);
-    else
+        replay_answer(c, r);
+    else if (e.kind != ERR_NONE)
         refuse_answer(c, &e);
-    return true;
+    else if (c->noted)
+        exchange_unnote(c->x);
+    c->noted = c->noted && (r || e.kind != ERR_NONE);
+    return r || e.kind != ERR_NONE;
 }

@@ -122,9 +122,9 @@ MAY_PAUSE static int write_fragments(struct model_call *t)
 {
     int rc;
 
-    while (session_compares_context(t->plan))
-        if (model_call_pause(t))
-            return -1;
+    session_read_compared(t->plan);
+    if (t->failing)
+        return -1;
     while ((rc = write_fragment(t)) == 1)
         if (model_call_pause(t))
             return -1;

@@ -49,14 +49,11 @@ MAY_PAUSE static int render_prompt(struct token_count *c, struct err *e)
 /* Counts the tokens of the prompt. The session must be pinned. */
 MAY_PAUSE static int count_prompt(struct token_count *c, struct session *s, struct err *e)
 {
-    int rc;
-
-    if (prepare_is_text(c->in->req))
-        return render_prompt(c, e);
-    rc = session_prepare_begin(s, c->arena, &c->input, &c->plan, e);
-    while (rc == 1)
-        rc = task_pause(e) ? -1 : session_prepare_continue(&c->plan, e);
-    return rc ? rc : render_prompt(c, e);
+    if (!prepare_is_text(c->in->req) &&
+        (session_prepare_position(s, c->arena, &c->input, &c->plan, e) ||
+         session_prepare_path(c->plan, e)))
+        return -1;
+    return render_prompt(c, e);
 }
 
 static int check_engines(const struct call_env *env, const struct session *s,

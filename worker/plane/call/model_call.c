@@ -144,8 +144,7 @@ static void end_task(struct model_call *t, int rc)
     }
 }
 
-/* Returns -1 if the call does not continue after a pause. */
-static int check_going(struct model_call *t, int rc, const struct err *e)
+int model_call_check(struct model_call *t, int rc, const struct err *e)
 {
     if (rc && !t->failing)
         t->err = *e;
@@ -157,7 +156,7 @@ int model_call_pause(struct model_call *t)
     struct err e = {0};
     int rc = task_pause(&e);
 
-    return check_going(t, rc, &e);
+    return model_call_check(t, rc, &e);
 }
 
 int model_call_wait(struct model_call *t)
@@ -165,7 +164,7 @@ int model_call_wait(struct model_call *t)
     struct err e = {0};
     int rc = task_wait(&t->waits->changed, &e);
 
-    return check_going(t, rc, &e);
+    return model_call_check(t, rc, &e);
 }
 
 int model_call_offload(struct model_call *t, const struct task_work *w)
@@ -173,7 +172,7 @@ int model_call_offload(struct model_call *t, const struct task_work *w)
     struct err e = {0};
     int rc = work_offload(w, &e);
 
-    return check_going(t, rc, &e);
+    return model_call_check(t, rc, &e);
 }
 
 void model_call_wake(struct model_call *t)

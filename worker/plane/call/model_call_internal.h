@@ -130,6 +130,10 @@ MAY_PAUSE RG_MUSTCHECK int model_call_pause(struct model_call *t);
 MAY_PAUSE RG_MUSTCHECK int model_call_wait(struct model_call *t);
 MAY_PAUSE RG_MUSTCHECK int model_call_offload(struct model_call *t, const struct task_work *w);
 
+/* Returns -1 if the call does not continue after a function that may have paused and returned rc.
+ */
+int model_call_check(struct model_call *t, int rc, const struct err *e);
+
 void model_call_wake(struct model_call *t);
 
 /* Ends the call without an event, because no listener is left or all have had the end. */

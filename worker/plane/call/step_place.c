@@ -68,7 +68,7 @@ static void count_audit(const struct model_call *t)
 }
 
 /* Finds the position of a text completion, whose ids are known now. */
-static int position_text(struct model_call *t)
+MAY_PAUSE static int position_text(struct model_call *t)
 {
     struct session *s = model_call_session(t);
 
@@ -76,21 +76,20 @@ static int position_text(struct model_call *t)
              : -1;
 }
 
+MAY_PAUSE static int end_prepare(struct model_call *t)
+{
+    struct err e = {0};
+
+    return model_call_check(t, session_prepare_end(t->plan, t->call_input, &e), &e);
+}
+
 /* From here on the call counts as one of the session's. */
 int call_place(struct model_call *t)
 {
     struct call_env *env = t->env;
-    int rc;
 
     call_trace_mark(t, CALL_RENDERED);
-    if (prepare_is_text(t->in.req)) {
-        rc = position_text(t);
-    } else {
-        while ((rc = session_prepare_end(t->plan, t->call_input, &t->err)) == 1)
-            if (model_call_pause(t))
-                return -1;
-    }
-    if (rc)
+    if (prepare_is_text(t->in.req) ? position_text(t) : end_prepare(t))
         return -1;
     if (ledger_room(env->ledger, t->in.session_id, session_plan_adds(t->plan), &t->err))
         return -1;

@@ -87,6 +87,7 @@ static int check_constraint(struct model_call *t)
 /* Finds the position of a chat. Completions have none until their ids are known. */
 MAY_PAUSE static int find_position(struct model_call *t, struct session *s)
 {
+    struct err e = {0};
     int rc;
 
     if (prepare_is_text(t->in.req)) {
@@ -94,15 +95,11 @@ MAY_PAUSE static int find_position(struct model_call *t, struct session *s)
         session_pin(s);
         return 0;
     }
-    rc = session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
+    rc = session_prepare_position(s, &t->arena, t->call_input, &t->plan, &e);
     model_call_end_displaced(t);
-    while (rc == 1) {
-        if (model_call_pause(t) || !model_call_session(t))
-            return -1;
-        rc = session_prepare_continue(&t->plan, &t->err);
-        model_call_end_displaced(t);
-    }
-    return rc;
+    if (rc == 0 && !t->failing)
+        rc = session_prepare_path(t->plan, &e);
+    return model_call_check(t, rc, &e);
 }
 
 /* Refuses a pool that the request named but the trainer did not list. */

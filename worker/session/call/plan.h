@@ -5,6 +5,7 @@
 #ifndef RG_SESSION_PLAN_H
 #define RG_SESSION_PLAN_H
 
+#include "common/base/attrs.h"
 #include "common/base/list.h"
 #include "common/base/str.h"
 #include "worker/session/call/session_call.h"
@@ -35,8 +36,6 @@ struct plan {
     /* borrowed from the call's arena */
     struct chat chat; /* messages NULL: a completion */
     struct walk walk;
-    bool walks;  /* the walk has not ended yet */
-    bool stands; /* the call has its position: the following fields are set, and the path is held */
     struct arena *arena;
     struct prompt_env *env; /* environment of the call; NULL: a new one */
     struct env_key env_key; /* key of the chat's and the pool's environment */
@@ -54,11 +53,9 @@ struct plan {
     /* where it stands */
     struct checkpoint *parent; /* the checkpoint that the call continues; NULL: full render */
     struct checkpoint *held;   /* checkpoint whose path's payloads are kept in memory */
-    /* owned; reads missing payloads of held's path, or of the compared context, back; NULL: none
-     * is missing */
-    struct recall *recall;
-    bool compares;     /* context that plan_shared_run compares is being read back, or was, */
-    bool alone;        /* or cannot be read back: the record contains the whole context */
+    /* context that plan_shared_run compares, held in memory; in the arena; NULL: none */
+    struct recall *compared;
+    bool alone;        /* it cannot be read back: the record contains the whole context */
     uint32_t covered;  /* number of leading messages of the request that parent's ids contain */
     uint32_t n_stored; /* number of leading messages of chat.messages in their stored spelling */
     struct message_node *prompt; /* deepest node of the walk; new messages become its descendants */
@@ -122,9 +119,12 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
 void plan_hold(struct plan *p, struct checkpoint *t);
 void plan_let(struct plan *p);
 
-/* Reads back a part of what is missing of that path. Returns 1 if more is missing (call again in a
- * later loop iteration), 0 if all is in memory, -1 if the journal cannot be read. */
-int plan_recall(struct plan *p, struct err *e);
+/* Reads back what is missing of that path. Returns -1 if the journal cannot be read, or if the
+ * session has ended meanwhile. */
+MAY_PAUSE int plan_read_path(struct plan *p, struct err *e);
+
+/* Fails with ERR_SESSION_ENDED if the session has ended. */
+int plan_check_open(const struct plan *p, struct err *e);
 
 /* Returns the checkpoint with which the call's context shares its beginning, and the number of ids
  * shared. Returns NULL if there is none, or if it cannot be read back. */

@@ -1,52 +1,45 @@
 /* Keeps the payloads of the path that a call continues in memory while the call runs, and reads
- * them back before they are needed. A plan whose path is in memory has no recall. */
+ * them back before they are needed. */
+#include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/base/mem.h"
 #include "worker/session/call/plan.h"
 #include "worker/session/call/session_answer.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/store/payload.h"
 #include "worker/session/store/recall.h"
-
-static void keep_recall(struct plan *p, const struct recall *r)
-{
-    p->recall = mem_alloc(sizeof(*p->recall));
-    *p->recall = *r;
-}
-
-static void drop_recall(struct plan *p)
-{
-    recall_free(p->recall);
-    p->recall = NULL;
-}
+#include "worker/session/store/store.h"
 
 /* Holds the new path before the old one is let go, so that shared payloads stay in memory. */
 void plan_hold(struct plan *p, struct checkpoint *t)
 {
-    struct recall r = {.session = p->session};
-
     payload_hold_path(p->session, t);
     plan_let(p);
     p->held = t;
-    recall_path(&r, t);
-    if (r.missing.n > 0)
-        keep_recall(p, &r);
 }
 
 void plan_let(struct plan *p)
 {
-    drop_recall(p);
     payload_release_path(p->held);
     p->held = NULL;
+    if (p->compared)
+        recall_done(p->compared);
 }
 
-int plan_recall(struct plan *p, struct err *e)
+int plan_check_open(const struct plan *p, struct err *e)
 {
-    int rc = p->recall ? recall_step(p->recall, RECALL_STEP, e) : 0;
+    return session_has_ended(p->session) ? err_set(e, ERR_SESSION_ENDED, "this session has ended")
+                                         : 0;
+}
 
-    if (rc != 1)
-        drop_recall(p);
-    return rc;
+int plan_read_path(struct plan *p, struct err *e)
+{
+    struct recall r = {.session = p->session};
+    int rc;
+
+    recall_path(&r, p->held);
+    rc = recall_read(&r, e);
+    recall_done(&r);
+    return plan_check_open(p, e) ? -1 : rc;
 }
 
 /* --- context that is shared with a different checkpoint --- */
@@ -69,38 +62,28 @@ static struct checkpoint *find_neighbour(const struct plan *p)
 struct checkpoint *plan_shared_run(struct plan *p, uint32_t *ret_n)
 {
     struct checkpoint *t = find_neighbour(p);
+    struct recall r = {.session = p->session};
     struct err unread;
 
-    if (!t || session_recall_context(p->session, t, &unread) != 0)
+    if (!t)
+        return NULL;
+    recall_context(&r, t);
+    if (recall_end(&r, &unread) != 0)
         return NULL;
     *ret_n = context_run_common(&t->context, plan_own_context(p, 0));
     return *ret_n >= SHARED_LEAST && context_run_extends(&t->context, *ret_n) ? t : NULL;
 }
 
-bool session_compares_context(struct session_plan *pub)
+void session_read_compared(struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    const struct checkpoint *t;
-    struct recall r = {.session = p->session, .holds = true};
+    const struct checkpoint *t = find_neighbour(p);
     struct err unread;
-    int rc;
 
-    if (p->compares && !p->recall)
-        return false;
-    if (!p->compares) {
-        p->compares = true;
-        t = find_neighbour(p);
-        if (!t)
-            return false;
-        recall_context(&r, t);
-        /* the neighbour's payload was used just now, so it is in memory without being held */
-        if (r.missing.n == 0) {
-            recall_done(&r);
-            return false;
-        }
-        keep_recall(p, &r);
-    }
-    rc = recall_step(p->recall, RECALL_STEP, &unread);
-    p->alone = p->alone || rc < 0;
-    return rc == 1;
+    if (!t)
+        return;
+    p->compared = ARENA_NEW(p->arena, struct recall);
+    *p->compared = (struct recall){.session = p->session, .holds = true};
+    recall_context(p->compared, t);
+    p->alone = recall_read(p->compared, &unread) != 0;
 }

@@ -2,11 +2,10 @@
  * the answer's length. The results are kept in a plan (plan.h), which the second half (commit.c)
  * records.
  *
- *   session_prepare_begin      on the loop: the walk or its first step
- *   session_prepare_continue   its further steps; then the position (policy, cause), what must be
- *                              read back of its path, in steps, and a copy of the stored ids
+ *   session_prepare_position   in a task: the walk; then the position (policy, cause)
+ *   session_prepare_path       in a task: reads back what its path lacks; a copy of the stored ids
  *   session_prepare_render     on the loop or in a helper: the prompt, from the model's template
- *   session_prepare_end        on the loop: limits, the call's number
+ *   session_prepare_end        in a task: limits, the call's number
  *
  * Once the call has its position the session may change or end: render reads only the plan, and
  * what never changes of the session (its options and matcher); payloads of the path are held. A
@@ -18,6 +17,7 @@
 
 #include "common/base/check.h"
 #include "common/codec/json.h"
+#include "common/os/task.h"
 #include "worker/session/call/plan.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/policy.h"
@@ -170,48 +170,47 @@ static int check_nodes(const struct session *s, const struct plan *p, uint64_t f
 }
 
 /* Copies the ids of the chain, its last answer rolled back if the plan says so, as the prompt of an
- * exhausted call. That answer is not on the call's path and may not be in memory. Returns 1 if more
- * of it must be read back. */
-static int fill_exhausted(struct plan *p, struct err *e)
+ * exhausted call. */
+static void fill_exhausted(struct plan *p)
 {
     struct checkpoint *t = p->chain ? p->chain->head : NULL;
     int32_t *ids;
-    int rc;
 
-    if (t && t != p->held)
-        plan_hold(p, t);
-    rc = plan_recall(p, e);
-    if (rc != 0)
-        return rc;
     p->pub.exhausted = true;
     p->pub.max_tokens = 0;
     if (!t)
-        return 0;
+        return;
     ids = arena_alloc(p->arena, (size_t)t->total * sizeof(*ids));
     checkpoint_copy(t, ids);
     p->kept = p->rollback ? chains_kept(p->session, t, ids) : 0;
     p->pub.reused = p->rollback ? p->kept : t->total;
     p->pub.prompt = (struct token_span){ids, p->pub.reused};
-    return 0;
+}
+
+/* Returns how many tokens the session may still hold. A call without space is exhausted, which is
+ * no error. */
+static uint64_t capacity_left(const struct plan *p)
+{
+    const struct session_options *o = &p->session->options;
+    uint64_t capacity = o->prompt_length + o->response_length;
+    uint64_t used = p->pub.prompt.n + p->pub.image_extra;
+
+    if (p->made.exhausts)
+        return 0;
+    if (p->look || p->text || p->pool.len || !session_exhausts(p->session))
+        return UINT32_MAX;
+    return capacity - MIN_OF(used, capacity);
 }
 
 /* Decides how many tokens the engine may generate: the least of what the session, the context and
- * the client allow. A session whose capacity is used up gets an exhausted call, not an error.
- * Returns 1 as fill_exhausted does. */
+ * the client allow. */
 static int limit_answer(struct plan *p, const struct session_call_input *in, struct err *e)
 {
-    const struct session_options *o = &p->session->options;
-    uint64_t left = UINT32_MAX, used = p->pub.prompt.n + p->pub.image_extra;
+    uint64_t left = MIN_OF(capacity_left(p), (uint64_t)UINT32_MAX);
+    uint64_t used = p->pub.prompt.n + p->pub.image_extra;
 
     if (p->look)
         return 0;
-    if (session_exhausts(p->session) && !p->pool.len) {
-        uint64_t capacity = o->prompt_length + o->response_length;
-
-        if (used >= capacity)
-            return fill_exhausted(p, e);
-        left = MIN_OF(left, capacity - used);
-    }
     if (in->context_length) {
         if (used >= in->context_length)
             return err_context(e, (struct err_overflow){used, 1, in->context_length},
@@ -284,35 +283,25 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
     return 0;
 }
 
-/* Begins the walk as far as the messages are known. */
-static int begin_walk(struct session *s, struct plan *p, struct err *e)
-{
-    uint32_t n = p->chat.messages->n;
-
-    if (check_nodes(s, p, n > s->forest.nodes.n ? n - s->forest.nodes.n : 0, e) != 0)
-        return -1;
-    p->env = forest_env(&s->forest, &p->env_key);
-    p->walks = p->env != NULL;
-    forest_walk_begin(p->chat.messages, &p->walk);
-    if (!p->walks)
-        message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
-    return 0;
-}
-
 /* Work of a walk in one loop iteration, about a millisecond; at least one message. */
 enum { WALK_MESSAGES = 2048, WALK_BYTES = 2 << 20 };
 
-/* Continues the walk down the trie. Returns false if it must continue in a later loop iteration. */
-static bool walk_on(struct session *s, struct plan *p)
+/* Walks down the trie. Everything but the session's end was checked when the call began. */
+MAY_PAUSE static int walk_history(struct session *s, struct plan *p, struct err *e)
 {
-    struct walk_room room = {WALK_MESSAGES, WALK_BYTES, true};
+    bool is_over = false;
 
-    if (!p->walk.last)
-        forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
-    if (!forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk))
-        return false;
+    while (!is_over) {
+        struct walk_room room = {WALK_MESSAGES, WALK_BYTES, true};
+
+        if (!p->walk.last)
+            forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
+        is_over = forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk);
+        if (!is_over && (task_pause(e) || plan_check_open(p, e)))
+            return -1;
+    }
     forest_walk_remember(&s->forest, &p->walk);
-    return true;
+    return 0;
 }
 
 /* Lets the policy choose a parent, and applies the choice. */
@@ -344,9 +333,27 @@ static bool audit_is_due(struct session_store *st)
     return every > 0 && ++st->n_suffixes % every == 0;
 }
 
-/* Begins the walk of a chat. A completion has no position. */
-static int begin_walk_of(struct session *s, struct plan *p, const struct session_call_input *in,
-                         struct err *e)
+/* Finds how much of the chat the session knows. */
+MAY_PAUSE static int match_history(struct session *s, struct plan *p, struct err *e)
+{
+    const struct json *all = p->chat.messages;
+
+    if (!json_is(all, JSON_ARRAY) || all->n == 0)
+        return err_field(e, "messages", "messages must be a non-empty array");
+    if (check_nodes(s, p, all->n > s->forest.nodes.n ? all->n - s->forest.nodes.n : 0, e) != 0)
+        return -1;
+    p->env = forest_env(&s->forest, &p->env_key);
+    forest_walk_begin(all, &p->walk);
+    if (p->env)
+        return walk_history(s, p, e);
+    message_read(&p->walk.unmatched, &all->items[0], &s->forest.matcher, p->arena);
+    return 0;
+}
+
+/* Decides the position, and holds what rendering reads of the session. A completion has no
+ * position. */
+MAY_PAUSE static int find_position(struct session *s, struct plan *p,
+                                   const struct session_call_input *in, struct err *e)
 {
     if (!p->chat.messages) {
         p->pub.cause = CAUSE_NEW_ROOT;
@@ -354,19 +361,9 @@ static int begin_walk_of(struct session *s, struct plan *p, const struct session
         p->made.n_context = (uint32_t)in->raw.n;
         return in->raw.n == 0 ? err_field(e, "prompt", "the prompt is empty") : 0;
     }
-    if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
-        return err_field(e, "messages", "messages must be a non-empty array");
-    return begin_walk(s, p, e);
-}
-
-/* Decides the position at the end of a chat's walk, and holds what rendering reads of the
- * session. */
-static int attach_walk(struct session *s, struct plan *p, struct err *e)
-{
-    if (choose_position(s, p, e) != 0 || plan_count_images(p, e) != 0)
+    if (match_history(s, p, e) || choose_position(s, p, e) || plan_count_images(p, e))
         return -1;
     plan_hold(p, p->parent);
-    p->stands = true;
     return 0;
 }
 
@@ -380,29 +377,6 @@ static void copy_stored(struct session *s, struct plan *p)
     checkpoint_copy(p->parent, p->made.stored);
     p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
     p->made.audits = audit_is_due(s->store);
-}
-
-/* Continues like session_prepare_begin. Frees the plan on an error. */
-static int continue_prepare(struct plan *p, struct session_plan **ret, struct err *e)
-{
-    struct session *s = p->session;
-    int rc = 0;
-
-    *ret = &p->pub;
-    if (p->walks && !walk_on(s, p))
-        return 1;
-    p->walks = false;
-    if (p->chat.messages && !p->stands)
-        rc = attach_walk(s, p, e);
-    if (rc == 0)
-        rc = plan_recall(p, e);
-    if (rc == 0)
-        copy_stored(s, p);
-    if (rc >= 0)
-        return rc;
-    *ret = NULL;
-    session_release(s->store, &p->pub);
-    return -1;
 }
 
 static int check_takes_calls(const struct session *s, const struct session_call_input *in,
@@ -419,8 +393,9 @@ static int check_takes_calls(const struct session *s, const struct session_call_
     return in->look ? 0 : session_check_turns(s, e);
 }
 
-int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
-                          struct session_plan **ret, struct err *e)
+int session_prepare_position(struct session *s, struct arena *a,
+                             const struct session_call_input *in, struct session_plan **ret,
+                             struct err *e)
 {
     struct plan *p;
 
@@ -429,23 +404,23 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
     if (check_takes_calls(s, in, e) != 0)
         return -1;
     p = plan_new(s, a, in);
+    *ret = &p->pub;
     session_use(s);
-    if (begin_walk_of(s, p, in, e) != 0) {
-        plan_free(p);
-        return -1;
-    }
-    return continue_prepare(p, ret, e);
+    if (find_position(s, p, in, e) == 0)
+        return 0;
+    *ret = NULL;
+    session_release(s->store, &p->pub);
+    return -1;
 }
 
-int session_prepare_continue(struct session_plan **plan, struct err *e)
+int session_prepare_path(struct session_plan *pub, struct err *e)
 {
-    struct plan *p = CONTAINER_OF(*plan, struct plan, pub);
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
 
-    if (!session_has_ended(p->session)) /* everything else was checked at the begin of the call */
-        return continue_prepare(p, plan, e);
-    *plan = NULL;
-    session_release(p->session->store, &p->pub);
-    return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+    if (plan_read_path(p, e))
+        return -1;
+    copy_stored(p->session, p);
+    return 0;
 }
 
 struct str session_plan_parent(const struct session_plan *pub)
@@ -535,6 +510,17 @@ static bool has_run(const struct session *s)
     return false;
 }
 
+/* Reads back what the prompt of an exhausted call needs. The answer that it rolls back is not on
+ * its path and may not be in memory. */
+MAY_PAUSE static int read_exhausted(struct plan *p, struct err *e)
+{
+    struct checkpoint *head = p->chain ? p->chain->head : NULL;
+
+    if (head && head != p->held)
+        plan_hold(p, head);
+    return plan_read_path(p, e);
+}
+
 /* Session and parent may have changed since; commit.c checks again. A plan that drops an answer
  * must check now, because the drop is recorded next, and a different call may have moved the head
  * during rendering. */
@@ -543,52 +529,40 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct session *s = p->session;
-    int rc = 0;
 
-    if (session_has_ended(s))
-        return err_set(e, ERR_SESSION_ENDED, "this session has ended");
-    if (pub->drops && session_check_commit(pub, e) != 0)
-        return -1;
     adopt_made(p);
-    if (p->text) {
+    if (capacity_left(p) == 0 && read_exhausted(p, e))
+        return -1;
+    if (plan_check_open(p, e) || (pub->drops && session_check_commit(pub, e)))
+        return -1;
+    for (int k = 0; p->chat.messages && !p->text && k < ROWS_KINDS; k++)
+        p->pub.rows_known[k] = rows_known(p, (enum rows_kind)k);
+    if (p->parent && p->pub.rows_known[ROWS_INDEXER])
+        p->pub.indexer_row = checkpoint_row_bytes(p->parent, ROWS_INDEXER);
+    if (p->text)
         p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
-    } else {
-        for (int k = 0; p->chat.messages && k < ROWS_KINDS; k++)
-            p->pub.rows_known[k] = rows_known(p, (enum rows_kind)k);
-        if (p->parent && p->pub.rows_known[ROWS_INDEXER])
-            p->pub.indexer_row = checkpoint_row_bytes(p->parent, ROWS_INDEXER);
-        rc = p->made.exhausts ? fill_exhausted(p, e) : limit_answer(p, in, e);
-    }
-    if (rc != 0)
-        return rc;
+    else if (capacity_left(p) == 0)
+        fill_exhausted(p);
+    else if (limit_answer(p, in, e))
+        return -1;
     p->pub.call = s->next_call++;
     p->pub.ran = has_run(s);
     s->updated_ms = s->idle_ms = in->now_ms;
     return 0;
 }
 
-/* Runs begin, render and end in one call. */
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e)
 {
-    struct session_plan *p;
     struct token_span prompt;
 
-    int rc = session_prepare_begin(s, a, in, &p, e);
-
+    if (session_prepare_position(s, a, in, ret, e))
+        return -1;
+    if (session_prepare_path(*ret, e) == 0 &&
+        session_prepare_render(*ret, scratch, &prompt, e) == 0 &&
+        session_prepare_end(*ret, in, e) == 0)
+        return 0;
+    session_release(s->store, *ret);
     *ret = NULL;
-    while (rc == 1)
-        rc = session_prepare_continue(&p, e);
-    if (rc != 0)
-        return -1;
-    rc = session_prepare_render(p, scratch, &prompt, e);
-    do {
-        rc = rc == 0 ? session_prepare_end(p, in, e) : rc;
-    } while (rc == 1);
-    if (rc != 0) {
-        session_release(s->store, p);
-        return -1;
-    }
-    *ret = p;
-    return 0;
+    return -1;
 }

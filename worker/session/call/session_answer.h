@@ -1,6 +1,6 @@
 /*
- * What a call adds to its session: session_commit writes the record of one plan's answers. If they
- * are long, session_bulk_record writes fragments before.
+ * What a call adds to its session: session_commit writes the record of one plan's answers.
+ * If they are long, session_bulk_record writes fragments before.
  */
 #ifndef RG_SESSION_SESSION_ANSWER_H
 #define RG_SESSION_SESSION_ANSWER_H
@@ -65,10 +65,9 @@ struct session_answer {
  * answers that are kept only as text. */
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
-/* Then called once in each loop iteration while it returns true: reads back, in parts, the context
- * with which the call's is compared when it is recorded (plan_shared_run). Context that cannot be
- * read is not shared. */
-bool session_compares_context(struct session_plan *p);
+/* Reads back the context with which the call's is compared when it is recorded (plan_shared_run),
+ * and keeps it in memory until then. Context that cannot be read is not shared. */
+MAY_PAUSE void session_read_compared(struct session_plan *p);
 
 /* Estimates the work of reading, hashing and comparing those messages of the answers that are not
  * short, in bytes of text, with a price for each tool call. Returns 0 if the work is small enough
@@ -86,10 +85,10 @@ size_t session_bulk_bytes(const struct session_plan *p, const struct session_ans
 
 /* Writes the next fragment, of at most max_bytes, of the answers' long values if they have more
  * than max_bytes; the caller journals and applies it before the commit. Returns false if none is
- * left, or if session_commit would refuse the answers: session_commit comes next, with the same
- * answers. max_bytes must be the same in all calls. Texts and long rows that were written may read
- * as zeros from then on. Like session_commit, first settles answers that are not settled
- * (session_settle_answers). */
+ * left, or if session_commit would refuse the answers: session_commit comes next,
+ * with the same answers. max_bytes must be the same in all calls. Texts and long rows that were
+ * written may read as zeros from then on. Like session_commit, first settles answers that
+ * are not settled (session_settle_answers). */
 bool session_bulk_record(struct session_plan *p, struct session_answer *answers, size_t n,
                          size_t max_bytes, uint64_t now_ms, struct buf *record);
 

@@ -1,7 +1,7 @@
 /*
- * A call of a session, from its position to its record: session_prepare_begin makes a plan,
- * session_prepare_render and session_prepare_end complete it (session_prepare does all three at
- * once). After the engine has answered, session_bulk_record writes long values, and session_commit
+ * A call of a session, from its position to its record: session_prepare_position makes a plan, the
+ * other session_prepare_ functions complete it (session_prepare calls all of them). After the
+ * engine has answered, session_bulk_record writes long values, and session_commit
  * (session_answer.h) the call's record (session.h has the order). session_release releases a plan
  * that is not committed.
  */
@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 #include "worker/session/store/session.h"
 #include "worker/text/request/token_rows.h"
@@ -91,25 +92,24 @@ struct session_plan {
 /* Finds the position, makes the prompt, and reserves what the policy reserves. `a` is the call's
  * arena. Returns -1 with ERR_SESSION_ENDED, ERR_TRUNCATED, ERR_HISTORY_CONFLICT,
  * ERR_CONTEXT_LENGTH, ERR_MAX_NODES or ERR_INVALID. Changes only reservations. */
-int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
-                    const struct session_call_input *in, struct session_plan **ret, struct err *e);
+MAY_PAUSE int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
+                              const struct session_call_input *in, struct session_plan **ret,
+                              struct err *e);
 
-/* The same in steps, for prompts that take long. `begin` finds the position; from then on the plan
- * must be released. `render` makes the exact ids and is pure: it may run in another thread if
+/* The steps of session_prepare, in this order. `position` sets *ret while it pauses, and to NULL if
+ * it fails; from then on the plan must be released. `path` reads back from the journal what the
+ * path lacks in memory. `render` makes the exact ids and is pure: it may run in another thread if
  * nobody else uses the plan's arena meanwhile; the session may change or end. *ret is the prompt as
  * far as it is known then. `end` takes the prompt on the session's thread and gives the call its
- * number. `in` must be the same for all of them.
- *
- * `begin` and `continue` return 1 if more of a long history must be walked, or read back from the
- * journal: the caller calls `continue` in later loop iterations until it returns 0. With -1 and e
- * the plan is freed. `end` also returns 1 if more must be read back, and is then called again in a
- * later loop iteration; with -1 the plan stays, to be released. */
-int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
-                          struct session_plan **ret, struct err *e);
-int session_prepare_continue(struct session_plan **plan, struct err *e);
+ * number. `in` must be the same for all of them. */
+MAY_PAUSE int session_prepare_position(struct session *s, struct arena *a,
+                                       const struct session_call_input *in,
+                                       struct session_plan **ret, struct err *e);
+MAY_PAUSE int session_prepare_path(struct session_plan *p, struct err *e);
 int session_prepare_render(struct session_plan *p, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e);
-int session_prepare_end(struct session_plan *p, const struct session_call_input *in, struct err *e);
+MAY_PAUSE int session_prepare_end(struct session_plan *p, const struct session_call_input *in,
+                                  struct err *e);
 
 /* Returns the conversation that is rendered, or NULL for a completion. Valid as long as the
  * plan. */

@@ -72,23 +72,16 @@ struct str session_call_key(const struct session *s, uint64_t call)
     return c ? c->key : (struct str){0};
 }
 
-int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e)
+/* Reads back the answers of a call, which stay in memory until the next pause. */
+MAY_PAUSE static int read_answers(struct session *s, const struct call_record *c, struct err *e)
 {
-    const struct call_record *c = find_numbered(s, call);
+    struct recall r = {.session = s, .holds = true};
+    int rc;
 
-    if (!*r) {
-        if (!c)
-            return 0;
-        *r = recall_new(s);
-        recall_call(*r, c);
-    }
-    return recall_step(*r, RECALL_STEP, e);
-}
-
-void session_past_release(struct recall **r)
-{
-    recall_free(*r);
-    *r = NULL;
+    recall_call(&r, c);
+    rc = recall_read(&r, e);
+    recall_done(&r);
+    return session_has_ended(s) ? err_set(e, ERR_SESSION_ENDED, "the session has ended") : rc;
 }
 
 /* Returns a call with its answers, for a replay. Ids and logprobs point into the payload and are
@@ -102,8 +95,9 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
     struct session_past_call *ret;
 
     CHECK(s->residence == RESIDENT);
-    if (!c || (sampled && session_recall_call(s, c, e) != 0))
+    if (!c || (sampled && read_answers(s, c, e)))
         return NULL;
+    c = find_numbered(s, call); /* calls may have been added meanwhile */
     ret = ARENA_NEW(a, struct session_past_call);
     answers = arena_calloc(a, c->n_checkpoints, sizeof(*answers));
     ret->call = c->number;

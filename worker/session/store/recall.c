@@ -263,7 +263,10 @@ static void drop_present(struct recall *r)
     stay_with(r, r->missing.n > 0 && p->room ? p : NULL);
 }
 
-int recall_step(struct recall *r, size_t max_bytes, struct err *e)
+/* Reads back up to max_bytes of what is missing, or one record more. Returns 0 when all is in
+ * memory, 1 if more is missing, -1 with e if the journal cannot be read: then incomplete payloads
+ * are freed, and the recall has ended. */
+static int recall_step(struct recall *r, size_t max_bytes, struct err *e)
 {
     struct session *s = r->session;
     int rc;
@@ -288,7 +291,10 @@ int recall_read(struct recall *r, struct err *e)
 
     while ((rc = recall_step(r, RECALL_STEP, e)) == 1 && task_pause(e) == 0)
         ;
-    return rc == 0 ? 0 : -1;
+    if (rc == 0)
+        return 0;
+    recall_done(r);
+    return -1;
 }
 
 void recall_done(struct recall *r)
@@ -306,41 +312,10 @@ void recall_done(struct recall *r)
     r->begun = false;
 }
 
-struct recall *recall_new(struct session *s)
-{
-    struct recall *r = mem_alloc(sizeof(*r));
-
-    *r = (struct recall){.session = s, .holds = true};
-    return r;
-}
-
-void recall_free(struct recall *r)
-{
-    if (r)
-        recall_done(r);
-    free(r);
-}
-
 int recall_end(struct recall *r, struct err *e)
 {
     int rc = recall_step(r, SIZE_MAX, e);
 
     recall_done(r);
     return rc;
-}
-
-int session_recall_context(struct session *s, const struct checkpoint *t, struct err *e)
-{
-    struct recall r = {.session = s};
-
-    recall_context(&r, t);
-    return recall_end(&r, e);
-}
-
-int session_recall_call(struct session *s, const struct call_record *c, struct err *e)
-{
-    struct recall r = {.session = s};
-
-    recall_call(&r, c);
-    return recall_end(&r, e);
 }

@@ -1,13 +1,13 @@
 /*
  * struct recall: reads evicted payloads back from the journal before they are used (payload.h): all
- * that is missing at once or, if an agent controls how much that is, a part in each loop iteration.
+ * that is missing at once or, if an agent controls how much that is, in steps with pauses.
  *
  *   struct recall r = {.session = s};    collects what is missing,
  *   recall_path(&r, t);
- *   recall_step(&r, RECALL_STEP, &e)     1: read on in a later iteration; 0: all is in memory; -1
+ *   recall_read(&r, &e)                  0: all is in memory
  *   recall_done(&r)                      frees it, at any time
  *
- * Between two steps the payloads that are in memory must not be evicted: a call holds its path
+ * In a pause the payloads that are in memory must not be evicted: a call holds its path
  * (payload_hold_path), other users let the recall itself hold them (holds). Several recalls that
  * read the same payload share its parts.
  */
@@ -35,7 +35,7 @@ struct recall {
     struct session *session;
     bool rows;  /* also read long blocks of rows, which have payloads of their own: for exports */
     bool holds; /* all payloads that it reads stay in memory until recall_done */
-    bool begun; /* recall_step was called, so nothing more may be added */
+    bool begun; /* it reads, so nothing more may be added */
     VEC(struct payload *) missing; /* the last payload is read next */
     VEC(struct payload *) held;
     struct payload *reading; /* a missing payload of which some parts are read; or NULL */
@@ -54,11 +54,6 @@ void recall_call(struct recall *r, const struct call_record *c);
  * from its beginning on. */
 void recall_path(struct recall *r, const struct checkpoint *t);
 
-/* Reads back up to max_bytes of what is missing, or one record more. Returns 0 when all is in
- * memory, 1 if more is missing (call again), -1 with e if the journal cannot be read: then
- * incomplete payloads are freed, and the recall has ended. */
-int recall_step(struct recall *r, size_t max_bytes, struct err *e);
-
 /* Reads all that is missing, in steps, and pauses between them. Returns -1 if that fails; the
  * recall has then ended. */
 MAY_PAUSE RG_MUSTCHECK int recall_read(struct recall *r, struct err *e);
@@ -67,17 +62,7 @@ MAY_PAUSE RG_MUSTCHECK int recall_read(struct recall *r, struct err *e);
  * The session may have ended, but must still exist. */
 void recall_done(struct recall *r);
 
-/* Makes a recall that holds, in memory of its own. The second function frees it, and accepts
- * NULL. */
-struct recall *recall_new(struct session *s);
-void recall_free(struct recall *r);
-
 /* Reads back all that is missing, and ends the recall. Returns -1 if it cannot be read. */
 int recall_end(struct recall *r, struct err *e);
-
-/* Recall one thing at once: t's own context; or all answers of a call, without its context. Return
- * 0, or -1 with *e if the journal cannot be read. */
-int session_recall_context(struct session *s, const struct checkpoint *t, struct err *e);
-int session_recall_call(struct session *s, const struct call_record *c, struct err *e);
 
 #endif

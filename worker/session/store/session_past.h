@@ -7,20 +7,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 #include "worker/text/tokens/span.h"
 
 struct arena;
 struct err;
 struct json;
-struct recall;
 struct session;
 
 /* A committed call: its answers' response ids, messages, finish reasons and token counts (none: a
  * call without space), and, if `sampled`, ids and logprobs, which are read back if they were
- * evicted. Borrowed as long as the session is pinned; ids and logprobs until the next loop
- * iteration. session_past returns NULL if there is no call with the number, or with e set if it
- * cannot be read back. */
+ * evicted. Borrowed as long as the session is pinned; ids and logprobs until the next pause.
+ * session_past returns NULL if there is no call with the number, or with e set if it cannot be read
+ * back. */
 struct session_past_call {
     uint64_t call;
     uint32_t n_answers;
@@ -33,16 +33,8 @@ struct session_past_call {
         const float *logprobs; /* and NULL, unless they were requested */
     } * answers;
 };
-const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
-                                             bool sampled, struct err *e);
-
-/* Prepares session_past with `sampled` for a call that may be long. Reads evicted payloads of its
- * answers back, a step at a time, and holds them. *r, NULL at first, is then the caller's, to be
- * freed by session_past_release. Returns 1 if more must be read in a later loop iteration, 0 if all
- * is in memory or there is no such call, -1 with e if it cannot be read back. The session must stay
- * pinned. */
-int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e);
-void session_past_release(struct recall **r);
+MAY_PAUSE const struct session_past_call *session_past(struct session *s, struct arena *a,
+                                                       uint64_t call, bool sampled, struct err *e);
 
 /* Finds the newest call with this body hash that a request with this Idempotency-Key (or none) may
  * repeat: a call with the same key, else one without a key; for a request without a key, any.

@@ -1,7 +1,7 @@
 /* An export reads back evicted payloads, and pauses between parts, whatever is evicted meanwhile.
  */
 #include "common/base/attrs.h"
-#include "common/base/cancel.h"
+#include "common/os/task.h"
 #include "testing.h"
 #include "worker/export/build/export.h"
 #include "worker/session/ahead_kit.h"
@@ -66,9 +66,11 @@ static void evict(struct lab *w)
     (void)session_evict(w->k.store, 0, SIZE_MAX);
 }
 
-/* A reader of exports. */
+/* A reader of exports, in a task. */
 struct reader {
     struct export_out out;
+    struct export *x;
+    int rc;
     struct lab *w;
     bool leaves;  /* evicts the same payloads at each pause */
     bool fails;   /* fails at the first pause after a read */
@@ -82,33 +84,42 @@ static void count_step(struct reader *r)
     r->w->now = 0;
 }
 
-static int on_pause(struct export_out *o, struct err *e)
+static int pause_flow(struct export_out *o, struct err *e)
 {
-    struct reader *r = CONTAINER_OF(o, struct reader, out);
+    (void)o;
+    return task_pause(e);
+}
 
-    count_step(r);
-    if (r->leaves)
-        evict(r->w);
-    if (!r->fails || r->w->bytes == 0)
-        return 0;
-    cr_expect_gt(r->w->k.s->room_bytes, 0);
-    return cancel_fail(e);
+static void run_export(void *ctx)
+{
+    struct reader *r = ctx;
+
+    r->rc = export_write(r->x, &r->out, &r->w->k.err);
 }
 
 static int read_export(struct reader *r, enum export_format format, struct buf *out)
 {
     struct export_options o = {.format = format};
     struct err *e = &r->w->k.err;
-    struct export *x;
-    int rc;
+    struct kit_task task;
 
-    r->out = (struct export_out){.bytes = out, .flow = on_pause};
+    r->out = (struct export_out){.bytes = out, .flow = pause_flow};
     r->steps = r->w->now = 0;
-    cr_assert_eq(export_new(r->w->k.s, NULL, NULL, &o, &x, e), 0, "%s", e->text);
-    rc = export_write(x, &r->out, e);
+    cr_assert_eq(export_new(r->w->k.s, NULL, NULL, &o, &r->x, e), 0, "%s", e->text);
+    kit_task_begin(&task, run_export, r);
+    while (task.tasks) {
+        count_step(r);
+        if (r->leaves)
+            evict(r->w);
+        if (r->fails && r->w->bytes > 0) {
+            cr_expect_gt(r->w->k.s->room_bytes, 0);
+            kit_task_cancel(&task);
+        }
+        (void)kit_task_step(&task);
+    }
     count_step(r);
-    export_free(x);
-    return rc;
+    export_free(r->x);
+    return r->rc;
 }
 
 TEST(export_recall, comes_in_steps_and_is_the_same)

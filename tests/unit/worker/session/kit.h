@@ -9,6 +9,10 @@
 #include "worker/session/store/session.h"
 #include "worker/text/request/chat.h"
 
+struct loop;
+struct session_call_input;
+struct tasks;
+
 struct kit {
     struct session_store *store;
     struct session *s;
@@ -50,5 +54,34 @@ const struct json *kit_state(struct kit *k);
 int64_t kit_count(struct kit *k, const char *name);
 
 const struct json *kit_json(struct kit *k, const char *text);
+
+/* A task with a loop of its own, which yields at each pause. */
+struct kit_task {
+    struct loop *loop;
+    struct tasks *tasks; /* NULL: the task has ended */
+};
+
+/* Runs fn(ctx) in a task until its first pause. */
+void kit_task_begin(struct kit_task *t, void (*fn)(void *ctx), void *ctx);
+
+/* Runs the task until its next pause. Returns false if it has ended. */
+bool kit_task_step(struct kit_task *t);
+
+/* Cancels the task, which then ends. */
+void kit_task_cancel(struct kit_task *t);
+
+/* The position and the path of a call, in a task. */
+struct kit_prepare {
+    struct kit_task task;
+    struct kit *k;
+    const struct session_call_input *in;
+    struct session_plan *p; /* NULL after an error */
+    int rc;                 /* 1: it pauses; 0; -1 with the kit's error */
+};
+
+/* Begin, continue and cancel it. The first two return rc. */
+int kit_prepare(struct kit_prepare *q, struct kit *k, const struct session_call_input *in);
+int kit_prepare_step(struct kit_prepare *q);
+void kit_prepare_cancel(struct kit_prepare *q);
 
 #endif

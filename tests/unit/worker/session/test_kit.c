@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "common/codec/json.h"
+#include "common/os/loop.h"
+#include "common/os/task.h"
 #include "testing.h"
 #include "worker/session/call/session_answer.h"
 #include "worker/session/call/session_call.h"
@@ -192,4 +194,67 @@ int64_t kit_count(struct kit *k, const char *name)
 
     (void)json_to_i64(json_get(kit_state(k), name), &n);
     return n;
+}
+
+/* --- tasks --- */
+
+void kit_task_begin(struct kit_task *t, void (*fn)(void *ctx), void *ctx)
+{
+    struct err e = {0};
+
+    t->loop = loop_new(&e);
+    t->tasks = tasks_new(t->loop);
+    tasks_yield_always(t->tasks, true);
+    if (!task_start(t->tasks, STR("test"), fn, ctx))
+        (void)kit_task_step(t);
+}
+
+bool kit_task_step(struct kit_task *t)
+{
+    if (t->tasks && tasks_count(t->tasks) > 0)
+        (void)loop_poll(t->loop, 0);
+    if (!t->tasks || tasks_count(t->tasks) > 0)
+        return t->tasks;
+    tasks_free(t->tasks);
+    loop_free(t->loop);
+    t->tasks = NULL;
+    return false;
+}
+
+void kit_task_cancel(struct kit_task *t)
+{
+    tasks_finish(t->tasks, false);
+    cr_assert_not(kit_task_step(t));
+}
+
+static void run_prepare(void *ctx)
+{
+    struct kit_prepare *q = ctx;
+    struct kit *k = q->k;
+
+    q->rc = session_prepare_position(k->s, &k->arena, q->in, &q->p, &k->err);
+    if (q->rc == 0)
+        q->rc = session_prepare_path(q->p, &k->err);
+    if (q->rc == 0)
+        return;
+    session_release(k->store, q->p);
+    q->p = NULL;
+}
+
+int kit_prepare(struct kit_prepare *q, struct kit *k, const struct session_call_input *in)
+{
+    *q = (struct kit_prepare){.k = k, .in = in};
+    kit_task_begin(&q->task, run_prepare, q);
+    return q->rc = q->task.tasks ? 1 : q->rc;
+}
+
+int kit_prepare_step(struct kit_prepare *q)
+{
+    return q->rc = kit_task_step(&q->task) ? 1 : q->rc;
+}
+
+void kit_prepare_cancel(struct kit_prepare *q)
+{
+    kit_task_cancel(&q->task);
+    cr_assert_eq(q->p, NULL);
 }

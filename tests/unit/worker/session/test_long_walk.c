@@ -36,7 +36,7 @@ struct rig {
     struct buf history;
     struct chat chat;
     struct session_call_input in;
-    struct session_plan *p;
+    struct kit_prepare q;
 };
 
 /* Leaves a call within its walk. */
@@ -51,8 +51,8 @@ static void rig_init(struct rig *r, const char *options)
     write_history(&r->history, ",{\"role\":\"assistant\",\"content\":\"A\"},"
                                "{\"role\":\"user\",\"content\":\"more\"}");
     r->in = input_of(&r->k, &r->chat, r->history.p);
-    cr_assert_eq(session_prepare_begin(r->k.s, &r->k.arena, &r->in, &r->p, &r->k.err), 1);
-    cr_assert(r->p);
+    cr_assert_eq(kit_prepare(&r->q, &r->k, &r->in), 1);
+    cr_assert(r->q.p);
 }
 
 static void rig_done(struct rig *r)
@@ -64,17 +64,17 @@ static void rig_done(struct rig *r)
 TEST(long_walk, goes_on_where_it_was)
 {
     struct rig r;
-    int rc, steps = 1;
+    int steps = 1;
 
     rig_init(&r, NULL);
     cr_assert_geq(kit_turn(&r.k, "[{\"role\":\"user\",\"content\":\"another\"}]", "B"), 0);
-    for (; (rc = session_prepare_continue(&r.p, &r.k.err)) == 1; steps++) {
+    for (; kit_prepare_step(&r.q) == 1; steps++) {
     }
-    cr_expect_eq(rc, 0, "%s", r.k.err.text);
+    cr_assert_eq(r.q.rc, 0, "%s", r.k.err.text);
     cr_expect_geq(steps, MESSAGES / 2048);
-    cr_expect_eq(r.p->cause, CAUSE_EXTENDED);
-    cr_expect(str_eq_c(session_plan_parent(r.p), "r0"));
-    session_release(r.k.store, r.p);
+    cr_expect_eq(r.q.p->cause, CAUSE_EXTENDED);
+    cr_expect(str_eq_c(session_plan_parent(r.q.p), "r0"));
+    session_release(r.k.store, r.q.p);
     rig_done(&r);
 }
 
@@ -84,9 +84,9 @@ TEST(long_walk, ends_with_its_session)
 
     rig_init(&r, NULL);
     cr_assert_eq(kit_end(&r.k, SESSION_END_DELETE), 0);
-    cr_expect_eq(session_prepare_continue(&r.p, &r.k.err), -1);
+    cr_expect_eq(kit_prepare_step(&r.q), -1);
     cr_expect_eq(r.k.err.kind, ERR_SESSION_ENDED);
-    cr_expect_null(r.p);
+    cr_expect_null(r.q.p);
     rig_done(&r);
 }
 
@@ -95,7 +95,8 @@ TEST(long_walk, is_given_up_in_the_middle)
     struct rig r;
 
     rig_init(&r, NULL);
-    session_release(r.k.store, r.p);
+    kit_prepare_cancel(&r.q);
+    cr_expect_null(r.q.p);
     cr_expect_eq(session_inflight(r.k.s), 0);
     rig_done(&r);
 }
@@ -104,14 +105,13 @@ TEST(long_walk, is_given_up_in_the_middle)
 TEST(long_walk, has_its_turn_from_its_beginning_on)
 {
     struct rig r;
-    int rc;
 
     rig_init(&r, "{\"max_turns\":2,\"after_complete\":\"refuse\"}");
     cr_assert_eq(kit_end(&r.k, SESSION_END_COMPLETE), 0);
-    while ((rc = session_prepare_continue(&r.p, &r.k.err)) == 1)
+    while (kit_prepare_step(&r.q) == 1)
         ;
-    cr_expect_eq(rc, 0, "%s", r.k.err.text);
-    session_release(r.k.store, r.p);
+    cr_expect_eq(r.q.rc, 0, "%s", r.k.err.text);
+    session_release(r.k.store, r.q.p);
     rig_done(&r);
 }
 
@@ -122,7 +122,6 @@ TEST(long_walk, passes_messages_of_any_length)
 
     struct rig r = {0};
     char *text = calloc(LONG + 1, 1);
-    int rc, steps = 1;
 
     memset(text, 'x', LONG);
     kit_init(&r.k, NULL);
@@ -135,12 +134,12 @@ TEST(long_walk, passes_messages_of_any_length)
     buf_add_c(&r.history, 0);
     cr_assert_geq(kit_turn(&r.k, r.history.p, "A"), 0, "%s", r.k.err.text);
     r.in = input_of(&r.k, &r.chat, r.history.p);
-    rc = session_prepare_begin(r.k.s, &r.k.arena, &r.in, &r.p, &r.k.err);
-    for (; rc == 1 && steps < 10; steps++)
-        rc = session_prepare_continue(&r.p, &r.k.err);
-    cr_expect_eq(rc, 0);
-    cr_expect_eq(r.p->cause, CAUSE_RESAMPLED);
-    session_release(r.k.store, r.p);
+    cr_assert_eq(kit_prepare(&r.q, &r.k, &r.in), 1);
+    for (int steps = 1; r.q.rc == 1 && steps < 10; steps++)
+        (void)kit_prepare_step(&r.q);
+    cr_assert_eq(r.q.rc, 0);
+    cr_expect_eq(r.q.p->cause, CAUSE_RESAMPLED);
+    session_release(r.k.store, r.q.p);
     free(text);
     rig_done(&r);
 }
@@ -149,7 +148,7 @@ TEST(long_walk, passes_messages_of_any_length)
 static int steps_of(const char *args, const char *const say[2], int n)
 {
     struct rig r = {0};
-    int rc, steps = 1;
+    int steps = 1;
 
     kit_init(&r.k, NULL);
     r.k.context = 16 << 20;
@@ -170,12 +169,12 @@ static int steps_of(const char *args, const char *const say[2], int n)
             cr_assert_geq(kit_turn(&r.k, r.history.p, "A"), 0, "%s", r.k.err.text);
     }
     r.in = input_of(&r.k, &r.chat, r.history.p);
-    rc = session_prepare_begin(r.k.s, &r.k.arena, &r.in, &r.p, &r.k.err);
-    for (; rc == 1 && steps < 1000; steps++)
-        rc = session_prepare_continue(&r.p, &r.k.err);
-    cr_expect_eq(rc, 0);
-    cr_expect_eq(r.p->cause, CAUSE_RESAMPLED, "it is the same history");
-    session_release(r.k.store, r.p);
+    (void)kit_prepare(&r.q, &r.k, &r.in);
+    for (; r.q.rc == 1 && steps < 1000; steps++)
+        (void)kit_prepare_step(&r.q);
+    cr_assert_eq(r.q.rc, 0);
+    cr_expect_eq(r.q.p->cause, CAUSE_RESAMPLED, "it is the same history");
+    session_release(r.k.store, r.q.p);
     rig_done(&r);
     return steps;
 }
