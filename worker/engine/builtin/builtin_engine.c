@@ -3,14 +3,15 @@
 
 #include "common/base/arena.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "worker/engine/builtin/builtin_answer.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"
 #include "worker/engine/pool/engine_result.h"
-#include "worker/engine/pool/engine_work.h"
 
 /* Most tokens of a stream in one step: each is an event, and there may be hundreds of streams. */
 enum { GIVE_MOST = 64 };
@@ -24,13 +25,10 @@ struct builtin_replica {
 
 /* A long answer while a helper makes it. Everything that it reads is its own. */
 struct builtin_job {
-    struct engine_work work;
-    struct builtin_attempt *attempt;
     struct builtin *builtin; /* held by this job */
     struct engine_request *req;
     struct arena arena;
     struct builtin_answer answer;
-    struct err err;
 };
 
 struct builtin_attempt {
@@ -39,12 +37,13 @@ struct builtin_attempt {
     const struct engine_attempt_events *events;
     void *ctx;
     struct builtin_answer answer;
-    struct arena arena;      /* memory of the copied request */
-    struct builtin_job *job; /* job that makes the answer; or NULL */
-    struct err err;          /* why there is no answer */
+    struct arena arena; /* memory of the copied request */
+    struct task *task;  /* task in which a helper makes the answer; or NULL */
+    bool dropped;       /* the attempt was cancelled, and the task frees it */
+    struct err err;     /* why there is no answer */
     size_t sent;
     struct loop_timer timer;
-    struct loop_task task;
+    struct loop_task next;
     uint64_t asked_ms, first_ms;
 };
 
@@ -79,13 +78,18 @@ static void replica_close(void *replica)
     free(r);
 }
 
-static void attempt_free(struct builtin_attempt *a)
+static void free_rest(struct builtin_attempt *a)
 {
-    loop_timer_stop(a->replica->loop, &a->timer);
-    loop_task_cancel(a->replica->loop, &a->task);
     builtin_answer_done(&a->answer);
     arena_done(&a->arena);
     free(a);
+}
+
+static void attempt_free(struct builtin_attempt *a)
+{
+    loop_timer_stop(a->replica->loop, &a->timer);
+    loop_task_cancel(a->replica->loop, &a->next);
+    free_rest(a);
 }
 
 /* Returns how many tokens in all are due by now. */
@@ -149,7 +153,7 @@ static void give(struct builtin_attempt *a)
     if (now == a->answer.ids.n)
         attempt_finish(a);
     else if (now < due)
-        loop_task_post_behind(a->replica->loop, &a->task, on_task);
+        loop_task_post_behind(a->replica->loop, &a->next, on_task);
     else
         loop_timer_set(a->replica->loop, &a->timer,
                        MAX_OF((uint64_t)(1000.0 / a->replica->target->tokens_per_s), 1), on_timer);
@@ -162,7 +166,7 @@ static void on_timer(struct loop_timer *t)
 
 static void on_task(struct loop_task *t)
 {
-    give(CONTAINER_OF(t, struct builtin_attempt, task));
+    give(CONTAINER_OF(t, struct builtin_attempt, next));
 }
 
 static void begin_giving(struct builtin_attempt *a)
@@ -172,68 +176,59 @@ static void begin_giving(struct builtin_attempt *a)
     if (r->target->delay_ms > 0)
         loop_timer_set(r->loop, &a->timer, r->target->delay_ms, on_timer);
     else if (a->req->answer > 0)
-        loop_task_post_behind(r->loop, &a->task, on_task);
+        loop_task_post_behind(r->loop, &a->next, on_task);
     else
-        loop_task_post(r->loop, &a->task, on_task);
+        loop_task_post(r->loop, &a->next, on_task);
 }
 
 /* --- long answers --- */
 
-static void run_job(struct engine_work *w)
+static int run_job(void *ctx, void *tool, struct err *e)
 {
-    struct builtin_job *j = CONTAINER_OF(w, struct builtin_job, work);
+    struct builtin_job *j = ctx;
 
-    (void)builtin_answer_beside(j->builtin, j->req, &j->answer, &j->err);
+    (void)tool;
+    return builtin_answer_beside(j->builtin, j->req, &j->answer, e);
 }
 
-static void job_free(struct builtin_job *j)
+/* Handles a helper thread that hangs. Its job is leaked. */
+static void on_lost(void *ctx)
 {
-    builtin_answer_done(&j->answer);
-    builtin_free(j->builtin);
-    arena_done(&j->arena);
-    free(j);
-}
+    struct builtin_attempt *a = ctx;
 
-static void on_job_dropped(struct engine_work *w)
-{
-    job_free(CONTAINER_OF(w, struct builtin_job, work));
-}
-
-/* If the helper is stuck, its job is leaked. */
-static void on_job_done(struct engine_work *w, enum engine_work_end end)
-{
-    struct builtin_job *j = CONTAINER_OF(w, struct builtin_job, work);
-    struct builtin_attempt *a = j->attempt;
-
-    a->job = NULL;
-    if (end == ENGINE_WORK_DONE) {
-        a->err = j->err;
-        a->answer = j->answer;
-        a->arena = j->arena;
-        j->answer = (struct builtin_answer){0};
-        j->arena = (struct arena){0};
-    } else {
-        (void)err_set(&a->err, ERR_ENGINE_INVALID, "the answer took too long to make");
-    }
-    if (end != ENGINE_WORK_STUCK)
-        job_free(j);
+    log_error(NULL, "an engine's work does not end, its thread is given up");
+    a->task = NULL;
+    if (a->dropped)
+        return;
+    (void)err_set(&a->err, ERR_ENGINE_INVALID, "the answer took too long to make");
     begin_giving(a);
 }
 
-static void begin_job(struct builtin_attempt *a)
+/* Makes a long answer in a helper thread. If the worker ends, the owner still cancels the
+ * attempt. */
+static void make_long(void *ctx)
 {
-    struct builtin_job *j = mem_zalloc(sizeof(*j));
+    struct builtin_attempt *a = ctx;
+    struct builtin_job j = {.builtin = a->replica->builtin};
+    struct task_work w = {.fn = run_job,
+                          .ctx = &j,
+                          .lane = a->req->session_id,
+                          .is_long = builtin_takes_long(j.builtin, a->req)};
+    int rc;
 
-    j->work = (struct engine_work){.run = run_job,
-                                   .done = on_job_done,
-                                   .drop = on_job_dropped,
-                                   .is_long = builtin_takes_long(a->replica->builtin, a->req)};
-    j->attempt = a;
-    j->builtin = a->replica->builtin;
-    builtin_hold(j->builtin);
-    j->req = builtin_request_copy(a->req, &j->arena);
-    a->job = j;
-    engine_work_begin(&j->work, a->replica->options->tasks, a->req->session_id);
+    builtin_hold(j.builtin);
+    j.req = builtin_request_copy(a->req, &j.arena);
+    a->task = task_running;
+    task_on_lost(on_lost, a);
+    rc = task_offload(&w, &a->err);
+    a->task = NULL;
+    a->answer = j.answer;
+    a->arena = j.arena;
+    builtin_free(j.builtin);
+    if (a->dropped)
+        free_rest(a);
+    else if (rc == 0 || a->err.kind != ERR_CANCELLED)
+        begin_giving(a);
 }
 
 static void *attempt_start(void *replica, const struct engine_request *req,
@@ -248,7 +243,7 @@ static void *attempt_start(void *replica, const struct engine_request *req,
     a->ctx = ctx;
     a->asked_ms = clock_ms();
     if (r->options->tasks && builtin_is_long(r->builtin, req)) {
-        begin_job(a);
+        (void)task_start(r->options->tasks, req->session_id, make_long, a);
         return a;
     }
     (void)builtin_answer(r->builtin, req, &a->answer, &a->err);
@@ -260,9 +255,11 @@ static void attempt_cancel(void *attempt)
 {
     struct builtin_attempt *a = attempt;
 
-    if (a->job)
-        engine_work_drop(&a->job->work);
-    attempt_free(a);
+    a->dropped = true;
+    if (a->task)
+        task_cancel(a->task);
+    else
+        attempt_free(a);
 }
 
 const struct engine_adapter engine_builtin = {

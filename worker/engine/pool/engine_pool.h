@@ -63,7 +63,7 @@ struct engine_options {
     unsigned slot;                /* slot of this process */
     void (*on_health)(void *ctx); /* called when engine_pool_ready may have changed; or NULL */
     void *health_ctx;
-    struct tasks *tasks; /* tasks that wait for long work (engine_work.h); NULL: the loop does it */
+    struct tasks *tasks; /* tasks that wait for long work; NULL: the loop does it */
     uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms,
         health_timeout_ms; /* 0: the default of 20 s */
 };

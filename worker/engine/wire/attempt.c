@@ -24,79 +24,12 @@
 #include "common/net/http_client.h"
 #include "common/net/retry_after.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"
 #include "worker/engine/pool/engine_result.h"
-#include "worker/engine/pool/engine_work.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/scoring.h"
-
-/* --- long answers of a text kind: a helper reads them (reading_parse), while the attempt waits ---
- */
-
-struct long_text {
-    struct engine_work work;
-    struct reading *reading;
-    void (*done)(void *ctx, struct reading *r);
-    void *ctx;
-};
-
-static void read_text(struct engine_work *w)
-{
-    reading_parse(CONTAINER_OF(w, struct long_text, work)->reading);
-}
-
-/* If the helper is stuck, its work is leaked. */
-static void on_text_read(struct engine_work *w, enum engine_work_end end)
-{
-    struct long_text *t = CONTAINER_OF(w, struct long_text, work);
-    struct reading *r = t->reading;
-    void (*done)(void *ctx, struct reading *read) = t->done;
-    void *ctx = t->ctx;
-
-    if (end == ENGINE_WORK_FAILED)
-        reading_free(r);
-    if (end != ENGINE_WORK_STUCK)
-        free(t);
-    done(ctx, end == ENGINE_WORK_DONE ? r : NULL);
-}
-
-static void on_drop(struct engine_work *w)
-{
-    struct long_text *t = CONTAINER_OF(w, struct long_text, work);
-
-    reading_free(t->reading);
-    free(t);
-}
-
-/* Starts reading. The pool must have tasks, and reading_is_long must be true. *ret owns the reading
- * until `done`, which is called on the loop, perhaps before this returns. `done` gets the reading,
- * or NULL if the helper did not finish. */
-static void long_text_begin(struct reading *r, const struct engine_options *o,
-                            struct str session_id, void (*done)(void *ctx, struct reading *r),
-                            void *ctx, struct long_text **ret)
-{
-    struct long_text *t = mem_zalloc(sizeof(*t));
-
-    *ret = t;
-    *t = (struct long_text){.work = {.run = read_text,
-                                     .done = on_text_read,
-                                     .drop = on_drop,
-                                     .is_long = reading_takes_long(r)},
-                            .reading = r,
-                            .done = done,
-                            .ctx = ctx};
-    engine_work_begin(&t->work, o->tasks, session_id);
-}
-
-/* Abandons the text. The reading is freed when the helper has released it. Accepts NULL. */
-static void long_text_drop(struct long_text *t)
-{
-    if (t)
-        engine_work_drop(&t->work);
-}
-
-/* --- attempts --- */
 
 enum {
     ERROR_BODY_MAX = 16 * 1024,
@@ -112,11 +45,12 @@ struct engine_attempt {
     const struct engine_request *req;
     const struct engine_attempt_events *events;
     void *ctx;
-    struct http_call *http; /* NULL: the request has ended */
-    struct reading *reading;
-    struct long_text *long_text; /* owns the reading while a helper reads it; or NULL */
-    bool streams;                /* the answer is an event stream */
-    bool gave;                   /* some of the answer was passed on */
+    struct http_call *http;  /* NULL: the request has ended */
+    struct reading *reading; /* NULL while a helper thread reads it, */
+    struct task *task;       /* for which this task waits; or NULL */
+    bool dropped;            /* the attempt is over, and the task frees it */
+    bool streams;            /* the answer is an event stream */
+    bool gave;               /* some of the answer was passed on */
     /* scoring of missing logprobs, after the answer has ended; or NULL */
     struct scoring *scoring;
     struct aside *look;       /* pending request for the weights' version; or NULL */
@@ -142,19 +76,28 @@ static void count_body(struct engine_attempt *a, size_t bytes)
     a->body_bytes = bytes;
 }
 
+static void free_rest(struct engine_attempt *a)
+{
+    reading_free(a->reading);
+    free(a);
+}
+
+/* Ends the attempt. A task that waits for a helper thread frees the rest. */
 static void attempt_free(struct engine_attempt *a)
 {
     count_body(a, 0);
     loop_timer_stop(a->remote->loop, &a->late);
     scoring_cancel(a->scoring);
-    long_text_drop(a->long_text);
     if (a->look)
         aside_cancel(a->look);
     buf_done(&a->before);
     buf_done(&a->after);
-    reading_free(a->reading);
     buf_done(&a->refusal);
-    free(a);
+    a->dropped = true;
+    if (a->task)
+        task_cancel(a->task);
+    else
+        free_rest(a);
 }
 
 static void fail(struct engine_attempt *a, const struct err *e, enum engine_failure how)
@@ -328,29 +271,58 @@ static void score(struct engine_attempt *a)
 
 static void finish(struct engine_attempt *a);
 
-/* Called when a helper has read all of it. reading NULL: it did not. */
-static void on_read(void *ctx, struct reading *r)
+static int parse_text(void *reading, void *tool, struct err *e)
 {
-    struct engine_attempt *a = ctx;
+    (void)tool;
+    (void)e;
+    reading_parse(reading);
+    return 0;
+}
+
+static void drop_unread(struct engine_attempt *a)
+{
     struct err e = {0};
 
-    a->long_text = NULL;
-    a->reading = r;
-    if (r) {
-        finish(a);
-        return;
-    }
     (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer took too long to read");
     drop(a, &e);
 }
 
-/* Passes the reading to a helper. on_read returns it, perhaps before this function returns. */
-static void read_beside(struct engine_attempt *a)
+/* Handles a helper thread that hangs. The reading is leaked. */
+static void on_lost(void *ctx)
 {
+    struct engine_attempt *a = ctx;
+
+    remote_note_hung();
+    a->task = NULL;
+    if (!a->dropped)
+        drop_unread(a);
+}
+
+/* Reads a long answer of a text kind in a helper thread. If the worker ends, the owner still
+ * cancels the attempt. */
+static void run_reading(void *ctx)
+{
+    struct engine_attempt *a = ctx;
     struct reading *reading = a->reading;
+    struct task_work w = {.fn = parse_text,
+                          .ctx = reading,
+                          .lane = a->req->session_id,
+                          .is_long = reading_takes_long(reading)};
+    struct err e = {0};
+    int rc;
 
     a->reading = NULL;
-    long_text_begin(reading, a->remote->options, a->req->session_id, on_read, a, &a->long_text);
+    a->task = task_running;
+    task_on_lost(on_lost, a);
+    rc = task_offload(&w, &e);
+    a->task = NULL;
+    a->reading = reading;
+    if (a->dropped)
+        free_rest(a);
+    else if (rc == 0)
+        finish(a);
+    else if (e.kind != ERR_CANCELLED)
+        drop_unread(a);
 }
 
 /* Finishes when the body is complete, or its end does not matter. */
@@ -363,7 +335,7 @@ static void finish(struct engine_attempt *a)
     int rc;
 
     if (reading_is_long(reading) && a->remote->options->tasks) {
-        read_beside(a);
+        (void)task_start(a->remote->options->tasks, a->req->session_id, run_reading, a);
         return;
     }
     rc = reading_end(reading, &e);

@@ -119,6 +119,9 @@ void remote_note_versionless(const struct remote *r, struct str before, struct s
 /* Logs, once, that logprobs which the answer left out are requested separately. */
 void remote_note_scoring(struct remote *r, const struct reply *y);
 
+/* Logs that a helper thread which reads an answer hangs. */
+void remote_note_hung(void);
+
 /* Logs what the engine has reported about itself, if anything. */
 void remote_note_facts(const struct remote *r);
 

@@ -180,3 +180,8 @@ void remote_patience(const struct remote *r, struct http_request *h)
     h->total_timeout_ms = r->options->timeout_ms;
     h->idle_timeout_ms = r->options->idle_timeout_ms;
 }
+
+void remote_note_hung(void)
+{
+    log_error(NULL, "an engine's work does not end, its thread is given up");
+}
