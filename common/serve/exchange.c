@@ -6,11 +6,10 @@
  *                        `------ on_proceed <-----'    the kernel has taken all of `flying`
  *
  * Long waiting bytes are in several buffers, since one growing buffer would be copied. pump_waiting
- * hands over a buffer when nothing is flying. on_proceed frees it, calls an owner that waits for
- * space (exchange_on_space) and asks a source for more (exchange_pull). libh2o frees the exchange
- * with the request's pool (exchange_dispose): the last byte is then in the kernel, or the
- * connection has broken. A note on the connection waits for the peer to have it (exchange_note,
- * server_close_note). */
+ * hands over a buffer when nothing is flying. on_proceed frees it, and calls an owner that waits
+ * for space (exchange_on_space). libh2o frees the exchange with the request's pool
+ * (exchange_dispose): the last byte is then in the kernel, or the connection has broken. A note on
+ * the connection waits for the peer to have it (exchange_note, server_close_note). */
 
 #include "common/serve/exchange.h"
 
@@ -23,6 +22,7 @@
 #include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/serve/server_internal.h"
 
 enum {
@@ -129,35 +129,34 @@ bool exchange_under_way(const struct exchange *x, struct str key)
 
 static void on_wait_end(struct loop_timer *t)
 {
-    exchange_again(CONTAINER_OF(t, struct exchange, wait_end));
+    exchange_wake(CONTAINER_OF(t, struct exchange, wait_end));
 }
 
-/* Among exchanges that wait for the same answer, the first to call is the first to be called again.
- */
-bool exchange_await(struct exchange *x, const struct exchange_wait *w)
+/* Among exchanges that wait for the same answer, the first to wait is woken first. */
+bool exchange_await(struct exchange *x, struct str key_start, uint64_t max_ms, struct waiter *known)
 {
     struct exchange **at = &x->conn->server->awaiting;
     uint64_t now_ms = clock_ms();
 
     if (x->wait_until_ms == 0)
-        x->wait_until_ms = w->max_ms ? now_ms + w->max_ms : UINT64_MAX;
+        x->wait_until_ms = max_ms ? now_ms + max_ms : UINT64_MAX;
     if (now_ms >= x->wait_until_ms)
         return false;
     while (*at)
         at = &(*at)->next_awaiting;
     *at = x;
     x->next_awaiting = NULL;
-    x->settled = false;
-    x->wait = *w;
-    if (w->max_ms)
+    x->awaited = key_start;
+    x->known = known;
+    if (max_ms)
         loop_timer_set(x->conn->server->loop, &x->wait_end, x->wait_until_ms - now_ms, on_wait_end);
     return true;
 }
 
-void exchange_again(struct exchange *x)
+void exchange_wake(struct exchange *x)
 {
     forget_awaiting(x);
-    x->wait.again(x->wait.ctx);
+    waiter_wake(x->known);
 }
 
 /* The answer's last byte is in the kernel. */
@@ -273,28 +272,10 @@ static void pump_waiting(struct exchange *x)
              x->final ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
-/* Asks `more` for bytes. `more` adds them through exchange_send, which may call back here: only one
- * call of `more` runs at a time. */
-static void pull_more(struct exchange *x)
-{
-    if (!x->more || x->pulling)
-        return;
-    x->pulling = true;
-    while (!x->ending && !x->failing && exchange_unsent(x) < EXCHANGE_WINDOW) {
-        size_t before = exchange_unsent(x);
-
-        x->more(x->more_ctx);
-        /* `more` added nothing: it will call exchange_pull again, or bytes will be sent to it */
-        if (exchange_unsent(x) == before)
-            break;
-    }
-    x->pulling = false;
-}
-
 /* Calls the owner that waits for space (exchange_on_space). */
 static void call_on_space(struct exchange *x)
 {
-    exchange_more_fn fn = x->room;
+    exchange_space_fn fn = x->room;
 
     if (!fn || exchange_unsent(x) >= EXCHANGE_WINDOW || x->ending || x->failing)
         return;
@@ -311,7 +292,6 @@ static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
     x->sending = false;
     unread_count(x);
     call_on_space(x);
-    pull_more(x);
     pump_waiting(x);
 }
 
@@ -527,18 +507,10 @@ void exchange_send(struct exchange *x, struct buf *bytes)
     pump_waiting(x);
 }
 
-void exchange_on_space(struct exchange *x, exchange_more_fn room, void *ctx)
+void exchange_on_space(struct exchange *x, exchange_space_fn room, void *ctx)
 {
     x->room = room;
     x->room_ctx = ctx;
-}
-
-void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx)
-{
-    x->more = more;
-    x->more_ctx = ctx;
-    pull_more(x);
-    pump_waiting(x);
 }
 
 size_t exchange_waiting(const struct exchange *x)
@@ -560,8 +532,7 @@ void exchange_fail(struct exchange *x)
         return;
     x->failing = true;
     x->req->http1_is_persistent = 0;
-    if (!x->pulling)
-        pump_waiting(x); /* x may be gone now */
+    pump_waiting(x); /* x may be gone now */
 }
 
 void exchange_hand_back(struct exchange *x)

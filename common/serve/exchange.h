@@ -17,6 +17,7 @@ enum { EXCHANGE_WINDOW = 256 << 10, EXCHANGE_NOTE_START = 16, EXCHANGE_NOTE_MAX 
 struct err;
 struct exchange;
 struct presented;
+struct waiter;
 
 /* Everything returned here is borrowed until the answer has ended. Header names are in lower case.
  */
@@ -115,20 +116,12 @@ void exchange_check_delivery(struct exchange *x, struct str key_start);
  * will then either arrive or be lost. */
 bool exchange_under_way(const struct exchange *x, struct str key);
 
-/* Calls `again` once, when a pending answer whose key begins with key_start has arrived or was
- * lost. A limit (0: none) bounds how long x waits in all: `again` is also called when the limit is
+/* Wakes `known` once, when a pending answer whose key begins with key_start has arrived or was
+ * lost. A limit (0: none) bounds how long x waits in all: `known` is also woken when the limit is
  * reached. So a slow reader delays others only for that time. Returns false if x has used up its
- * time. If x closes first, `again` is not called. key_start is borrowed until then. */
-typedef void (*exchange_again_fn)(void *ctx);
-
-struct exchange_wait {
-    struct str key_start;
-    uint64_t max_ms;
-    exchange_again_fn again;
-    void *ctx;
-};
-
-bool exchange_await(struct exchange *x, const struct exchange_wait *w);
+ * time. If x closes first, `known` is not woken. key_start and known are borrowed until then. */
+bool exchange_await(struct exchange *x, struct str key_start, uint64_t max_ms,
+                    struct waiter *known);
 
 /* Asks the kernel whether the peer has left. The kernel may know before the loop does. */
 bool exchange_peer_gone(const struct exchange *x);
@@ -167,17 +160,13 @@ bool exchange_started(const struct exchange *x);
 void exchange_send(struct exchange *x, struct buf *bytes);
 size_t exchange_waiting(const struct exchange *x);
 
-/* Calls `more` now, and again whenever less than a window of bytes is waiting, until the answer
- * ends. For answers that are made piece by piece. */
-typedef void (*exchange_more_fn)(void *ctx);
-void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx);
-
 void exchange_end(struct exchange *x);
 
 /* Calls `room` once, when less than a window of bytes is waiting. `room` must not call
  * exchange_fail, which may free x while x is in use. Handle an error in `room` later, from the
  * loop. */
-void exchange_on_space(struct exchange *x, exchange_more_fn room, void *ctx);
+typedef void (*exchange_space_fn)(void *ctx);
+void exchange_on_space(struct exchange *x, exchange_space_fn room, void *ctx);
 
 /* Closes x without an answer, so that the router sends the request to this worker's successor. Call
  * it only while draining, and only if nothing was done that the successor cannot repeat. */

@@ -126,36 +126,15 @@ static bool server_has_input(const struct server_conn *c, bool empty)
     return had.len > 0 || (waits.len > 0 && !str_eq(waits, line));
 }
 
-/* Calls the exchanges whose awaited delivery is decided, for a bounded time per loop iteration.
- * Each may wait once more. */
-static void on_settled(struct loop_task *t)
+/* Wakes the exchanges that wait for the delivery with this key. */
+static void wake_awaiting(struct server *s, struct str key)
 {
-    struct server *s = CONTAINER_OF(t, struct server, settled);
-    struct exchange *x = s->awaiting;
-    uint64_t until_us = clock_us() + BEGIN_SLICE_US;
+    struct exchange *x, *next;
 
-    while (x) {
-        if (x->settled && clock_us() >= until_us) {
-            loop_task_post(s->loop, t, on_settled);
-            return;
-        }
-        if (x->settled) {
-            exchange_again(x);
-            x = s->awaiting; /* other exchanges may have been freed meanwhile */
-        } else {
-            x = x->next_awaiting;
-        }
-    }
-}
-
-/* Marks the exchanges that wait for the delivery with this key; a task calls them. */
-static void mark_awaiting(struct server *s, struct str key)
-{
-    for (struct exchange *x = s->awaiting; x; x = x->next_awaiting) {
-        if (!str_starts(key, x->wait.key_start))
-            continue;
-        x->settled = true;
-        loop_task_post(s->loop, &s->settled, on_settled);
+    for (x = s->awaiting; x; x = next) {
+        next = x->next_awaiting;
+        if (str_starts(key, x->awaited))
+            exchange_wake(x);
     }
 }
 
@@ -172,7 +151,7 @@ void server_close_note(struct server_conn *c, bool arrived)
         note.arrived(note.ctx, note.key);
     if (note.drop)
         note.drop(note.ctx);
-    mark_awaiting(c->server, note.key);
+    wake_awaiting(c->server, note.key);
 }
 
 void server_check_confirmation(struct server_conn *c)
@@ -603,7 +582,6 @@ void server_free(struct server *s)
     h2o_timeout_unlink(&s->due);
     h2o_socket_close(s->inner);
     (void)h2o_evloop_run(s->evloop, 0);
-    loop_task_cancel(s->loop, &s->settled);
     loop_task_cancel(s->loop, &s->begin_late);
     deferred_done(s);
     queue = s->ctx.queue;

@@ -105,9 +105,8 @@ struct server {
     bool stop, draining;
     uint64_t patience_until_ms; /* when a drain shuts the connections that peers keep open */
     struct exchange *awaiting;  /* exchanges that wait for pending answers */
-    struct loop_task settled;
-    struct list_head late;  /* owners of exchanges whose handler is called in a later turn */
-    struct map late_owners; /* the owners of `late`, by name */
+    struct list_head late;      /* owners of exchanges whose handler is called in a later turn */
+    struct map late_owners;     /* the owners of `late`, by name */
     struct loop_task begin_late;
 };
 
@@ -153,15 +152,13 @@ struct exchange {
     bool unheard;   /* the peer left meanwhile, and `closed` was not called yet */
     exchange_closed_fn closed;
     void *closed_ctx;
-    exchange_more_fn more;
-    void *more_ctx;
-    bool pulling;          /* `more` is being called */
-    exchange_more_fn room; /* called once (exchange_on_space) */
+    exchange_space_fn room; /* called once (exchange_on_space) */
     void *room_ctx;
-    struct list_item late;     /* in its owner's list in server->late */
-    struct exchange_wait wait; /* in server->awaiting */
-    bool settled;              /* the answer that it waits for has arrived or is lost */
-    uint64_t wait_until_ms;    /* end of its longest wait; 0: it has not waited yet */
+    struct list_item late; /* in its owner's list in server->late */
+    /* in server->awaiting: start of the key of the answer that it waits for, and whom to wake */
+    struct str awaited;
+    struct waiter *known;
+    uint64_t wait_until_ms; /* end of its longest wait; 0: it has not waited yet */
     struct loop_timer wait_end;
     struct exchange *next_awaiting;
 };
@@ -303,8 +300,8 @@ void unread_count(struct exchange *x);
 /* Stops counting the exchange for its account. */
 void unread_leave(struct exchange *x);
 
-/* Removes x from the waiting exchanges and calls its `again`. */
-void exchange_again(struct exchange *x);
+/* Removes x from the waiting exchanges and wakes its waiter. */
+void exchange_wake(struct exchange *x);
 
 /* Reports whether libh2o has the whole answer but has not reported its end. The kernel may have
  * accepted the answer, and the peer may have read it and left. */

@@ -19,12 +19,9 @@
 int api_call_await(struct api_call *c)
 {
     struct waiter *known = ARENA_NEW(&c->arena, struct waiter);
-    struct exchange_wait w = {.key_start = str_of((const char *)c->hash, sizeof(c->hash)),
-                              .max_ms = (uint64_t)c->service->config->keepalive_ms,
-                              .again = waiter_on_event,
-                              .ctx = known};
 
-    if (!exchange_await(c->x, &w))
+    if (!exchange_await(c->x, str_of((const char *)c->hash, sizeof(c->hash)),
+                        (uint64_t)c->service->config->keepalive_ms, known))
         return 0;
     return task_wait(known, NULL) || c->front->left ? -1 : 1;
 }

@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/serve/exchange.h"
 #include "common/serve/server.h"
 #include "door.h"
@@ -28,7 +29,8 @@ struct fixture {
     bool (*wanted)(const struct fixture *f);
     uint64_t limit_ms;
     struct exchange *x[4]; /* in order of arrival */
-    int n, closed, delivered, arrived, dropped, again;
+    int n, closed, delivered, arrived, dropped;
+    struct waiter known;
     size_t given, most_waiting; /* bytes of a pulled answer: handed out; most that waited */
     struct loop_task other;     /* a task that is posted again with each request */
     int between, most_between;  /* number of requests that arrived before the task ran */

@@ -16,9 +16,9 @@ static bool one_dropped(const struct fixture *f)
     return f->dropped == 1;
 }
 
-static bool asked_again(const struct fixture *f)
+static bool woken(const struct fixture *f)
 {
-    return f->again == 1;
+    return f->known.woken;
 }
 
 /* --- notes --- */
@@ -108,17 +108,9 @@ TEST(exchange, an_answer_is_lost_with_its_connection)
 
 /* --- waiting for one under way --- */
 
-static void on_again(void *ctx)
-{
-    ((struct fixture *)ctx)->again++;
-}
-
 static bool wait_for(struct fixture *f, struct exchange *x, const char *key, uint64_t max_ms)
 {
-    return exchange_await(x, &(struct exchange_wait){.key_start = str_of(key, EXCHANGE_NOTE_START),
-                                                     .max_ms = max_ms,
-                                                     .again = on_again,
-                                                     .ctx = f});
+    return exchange_await(x, str_of(key, EXCHANGE_NOTE_START), max_ms, &f->known);
 }
 
 TEST(exchange, a_second_one_looks_again_once_the_first_has_arrived)
@@ -135,9 +127,9 @@ TEST(exchange, a_second_one_looks_again_once_the_first_has_arrived)
     cr_assert(wait_for(&f, f.x[1], key_b, 0));
     exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
     run_until(&f, one_closed);
-    cr_assert_eq(f.again, 0);
+    cr_assert_not(f.known.woken);
     say(first, "\r\n");
-    run_until(&f, asked_again);
+    run_until(&f, woken);
     cr_assert_eq(f.arrived, 1);
     exchange_reply(f.x[1], 200, "text/plain", STR("yes"));
     close(first);
@@ -152,7 +144,7 @@ TEST(exchange, nobody_waits_longer_than_the_limit)
 
     fd = open_asked(&f);
     cr_assert(wait_for(&f, f.x[0], key_a, 5));
-    run_until(&f, asked_again);
+    run_until(&f, woken);
     cr_assert_not(wait_for(&f, f.x[0], key_a, 5), "it has waited that long in all");
     exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
     run_until(&f, one_closed);
