@@ -4,7 +4,7 @@
 #include "worker/ledger/ledger.h"
 #include "worker/plane/control/exporting_options.h"
 #include "worker/plane/control/handlers.h"
-#include "worker/plane/control/pending.h"
+#include "worker/plane/service/answering.h"
 #include "worker/plane/service/respond.h"
 #include "worker/plane/service/service.h"
 #include "worker/session/store/session.h"
@@ -36,16 +36,12 @@ void control_deliver(struct service_request *r)
     struct export_options options;
     const struct json *score;
     struct arena arena = {0};
-    struct durable_answer *p;
 
     if (s && exporting_options(r, EXPORT_NONE, &arena, &options, &score, &e) == 0)
         (void)send_to_sinks(r->service, s, &options, &e);
     arena_done(&arena);
-    if (e.kind != ERR_NONE) {
+    if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);
-        return;
-    }
-    p = durable_answer_new(r, 200);
-    buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
-    ledger_wait_durable(r->service->calls.ledger, r->id, durable_answer_done(p));
+    else
+        answering_start(r, control_answer_durable, &(int){200});
 }

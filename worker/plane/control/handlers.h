@@ -12,6 +12,7 @@
 #include "common/base/attrs.h"
 #include "common/base/str.h"
 
+struct answering;
 struct arena;
 struct buf;
 struct err;
@@ -68,6 +69,10 @@ void control_delete(struct service_request *r);
 void control_reward(struct service_request *r);
 void control_complete(struct service_request *r);
 void control_abort(struct service_request *r);
+
+/* Answers a request, as a task, when all that its session has is durable. `status` points to the
+ * status: 200, with {"status":"ok"}, or 204. */
+MAY_PAUSE void control_answer_durable(struct answering *a, void *status);
 
 /* bulk.c: ends all sessions with certain labels, of all workers. */
 void control_abort_many(struct service_request *r);

@@ -1,12 +1,10 @@
 /* The plain routes of the control plane: state, reward, complete, abort, delete. Each change is a
- * record that the ledger writes and applies; its answer waits until the record is durable. */
+ * record that the ledger writes and applies. A task writes it and answers when it is durable. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
 #include "common/codec/json.h"
-#include "common/codec/query.h"
 #include "common/proc/ids.h"
-#include "common/serve/exchange.h"
 #include "worker/dialect/responses.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/ledger/ledger.h"
@@ -14,7 +12,8 @@
 #include "worker/plane/call/run_counts.h"
 #include "worker/plane/control/ending.h"
 #include "worker/plane/control/handlers.h"
-#include "worker/plane/control/pending.h"
+#include "worker/plane/service/answering.h"
+#include "worker/plane/service/awaits.h"
 #include "worker/plane/service/body_read.h"
 #include "worker/plane/service/respond.h"
 #include "worker/plane/service/service.h"
@@ -46,25 +45,6 @@ const struct json *control_take_body(const struct service_request *r, struct are
 {
     arena_absorb(a, &r->body->arena);
     return r->body->json;
-}
-
-/* --- reading the state --- */
-
-/* With ?records=1 also sends each call's record. */
-void control_state(struct service_request *r)
-{
-    struct arena a = {0};
-    struct err e = {0};
-    struct session *s = control_find(r, true, &e);
-    struct str records = query_get(&a, exchange_query(r->x), "records");
-    bool with = records.p && !str_eq_c(records, "0") && !str_eq_c(records, "off") &&
-                !str_eq_c(records, "false");
-
-    if (s)
-        state_send(r, s, with);
-    else
-        respond_error(r, NULL, &e);
-    arena_done(&a);
 }
 
 /* --- changes --- */
@@ -130,17 +110,39 @@ int control_close(struct service *a, struct session *s, enum session_end how,
     return 0;
 }
 
-/* Ends the session and answers. */
-static void end_and_reply(struct service_request *r, struct session *s, enum session_end how,
-                          const struct json *detail, int status)
-{
-    struct durable_answer *p = durable_answer_new(r, status);
-    struct err e = {0};
+/* A change of a session. The task uses it before its first pause. */
+struct session_change {
+    struct session *s;
+    enum session_end how;
+    const struct json *detail; /* body of the request, or NULL */
+    struct str response_id;    /* for a reward */
+};
 
-    if (status == 200)
-        buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
-    if (control_end(r->service, s, how, detail, durable_answer_done(p), &e))
-        durable_answer_fail(p, &e);
+/* Answers when what was written is durable. rc: the result of writing. */
+MAY_PAUSE static void answer_write(struct answering *a, int rc, struct durable_wait *durable,
+                                   struct err *e)
+{
+    if (rc == 0)
+        rc = await_durable(a->request.service, durable, e);
+    if (rc) {
+        answering_fail(a, "an answer broke", e);
+        return;
+    }
+    if (a->status == 200)
+        buf_puts(&a->out, "{\"status\":\"ok\"}");
+    answering_end(a);
+}
+
+MAY_PAUSE static void end_session(struct answering *a, void *ctx)
+{
+    const struct session_change *c = ctx;
+    struct durable_wait durable = {0};
+    struct err e = {0};
+    int rc =
+        control_end(a->request.service, c->s, c->how, c->detail, durable_wait_done(&durable), &e);
+
+    a->status = c->how == SESSION_END_COMPLETE ? 200 : 204;
+    answer_write(a, rc, &durable, &e);
 }
 
 /* Refuses as long as a sink needs the session's content. */
@@ -155,44 +157,51 @@ void control_delete(struct service_request *r)
         s = NULL;
     }
     if (s)
-        end_and_reply(r, s, SESSION_END_DELETE, NULL, 204);
+        answering_start(r, end_session, &(struct session_change){s, SESSION_END_DELETE, NULL, {0}});
     else
         respond_error(r, NULL, &e);
 }
 
-/* Answers that the session has ended already, perhaps a moment ago. */
-static void reply_ended(struct service_request *r)
+void control_answer_durable(struct answering *a, void *status)
 {
-    struct durable_answer *p = durable_answer_new(r, 204);
+    struct durable_wait durable = {0};
+    struct err e = {0};
 
-    ledger_wait_durable(r->service->calls.ledger, r->id, durable_answer_done(p));
+    a->status = *(const int *)status;
+    ledger_wait_durable(a->request.service->calls.ledger, a->request.id,
+                        durable_wait_done(&durable));
+    answer_write(a, 0, &durable, &e);
 }
 
-/* Aborting a session that has ended already succeeds. */
+/* Aborting a session that has ended already, perhaps a moment ago, succeeds. */
 void control_abort(struct service_request *r)
 {
     struct err e = {0};
     struct session *s = control_find(r, false, &e);
 
     if (s)
-        end_and_reply(r, s, SESSION_END_ABORT, control_body(r), 204);
+        answering_start(r, end_session,
+                        &(struct session_change){s, SESSION_END_ABORT, control_body(r), {0}});
     else if (e.kind == ERR_SESSION_ENDED)
-        reply_ended(r);
+        answering_start(r, control_answer_durable, &(int){204});
     else
         respond_error(r, NULL, &e);
 }
 
 /* Writes the record of a reward, for the session or for one response. */
-static int reward_write(struct service_request *r, struct session *s, const struct json *reward,
-                        struct str response_id, struct ledger_done done, struct err *e)
+MAY_PAUSE static void write_reward(struct answering *a, void *ctx)
 {
+    const struct session_change *c = ctx;
+    struct durable_wait durable = {0};
     struct buf record = {0};
-    int rc = session_reward_record(s, reward, response_id, clock_wall_ms(), &record, e);
+    struct err e = {0};
+    int rc = session_reward_record(c->s, c->detail, c->response_id, clock_wall_ms(), &record, &e);
 
     if (rc == 0)
-        rc = ledger_write(r->service->calls.ledger, r->id, buf_str(&record), done, e);
+        rc = ledger_write(a->request.service->calls.ledger, a->request.id, buf_str(&record),
+                          durable_wait_done(&durable), &e);
     buf_done(&record);
-    return rc;
+    answer_write(a, rc, &durable, &e);
 }
 
 /* reward_info is stored as it was given. */
@@ -202,7 +211,6 @@ void control_reward(struct service_request *r)
     const struct json *body = control_body(r);
     struct str id = json_string(json_get(body, "response_id"));
     struct session *s = control_find(r, false, &e);
-    struct durable_answer *p;
 
     if (s && json_is_null(json_get(body, "reward_info")))
         (void)err_field(&e, "reward_info", "reward_info is missing: an object of rewards");
@@ -210,12 +218,11 @@ void control_reward(struct service_request *r)
         respond_error(r, NULL, &e);
         return;
     }
-    p = durable_answer_new(r, 200);
-    buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
     if (id.p) /* the id with a dialect's prefix, or without any */
         id = response_bare_id(id);
-    if (reward_write(r, s, json_get(body, "reward_info"), id, durable_answer_done(p), &e))
-        durable_answer_fail(p, &e);
+    answering_start(r, write_reward,
+                    &(struct session_change){
+                        .s = s, .detail = json_get(body, "reward_info"), .response_id = id});
 }
 
 /* The body may contain the reward; one record then contains both. */
@@ -225,7 +232,8 @@ void control_complete(struct service_request *r)
     struct session *s = control_find(r, false, &e);
 
     if (s) /* the record contains the reward, too */
-        end_and_reply(r, s, SESSION_END_COMPLETE, control_body(r), 200);
+        answering_start(r, end_session,
+                        &(struct session_change){s, SESSION_END_COMPLETE, control_body(r), {0}});
     else
         respond_error(r, NULL, &e);
 }

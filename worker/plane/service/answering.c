@@ -58,8 +58,8 @@ void answering_end(struct answering *a)
         exchange_end(x);
         return;
     }
-    respond_count(a->request.service, a->request.dialect, 200);
-    exchange_reply_buf(x, 200, a->type, &a->out);
+    respond_count(a->request.service, a->request.dialect, a->status);
+    exchange_reply_buf(x, a->status, a->type, &a->out);
 }
 
 bool answering_end_wait(struct answering *a)
@@ -169,6 +169,7 @@ void answering_start(const struct service_request *r, void (*fn)(struct answerin
     a->request.rest = append_copy(&at, r->rest);
     a->request.body = NULL;
     a->type = "application/json";
+    a->status = 200;
     a->fn = fn;
     a->ctx = ctx;
     exchange_retain(r->x);

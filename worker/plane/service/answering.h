@@ -24,7 +24,8 @@ struct answering {
     struct service_request request; /* a copy; its strings are in this block */
     struct buf out;                 /* bytes that are made but not sent yet */
     const char *type;               /* content type; JSON unless fn sets a different one */
-    const struct dialect *errors;   /* dialect of errors; NULL: OpenAI's */
+    int status; /* 200 unless fn sets a different one, of an answer in one piece */
+    const struct dialect *errors; /* dialect of errors; NULL: OpenAI's */
     /* hash of the body, for the log if a thread hangs; 0: unknown */
     _Atomic uint64_t body_hash;
     bool reads_body; /* a thread reads the body of the request */
