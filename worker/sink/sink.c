@@ -74,7 +74,7 @@ struct sinks {
     VEC(struct owed) due;   /* sessions to spool, in order; those before next_due are gone */
     size_t next_due;
     unsigned n_stuck; /* exports in which a helper thread hung */
-    struct spooling *spooling;
+    struct spooling spooling;
     bool running; /* a task spools due.at[next_due] */
     uint64_t delay_ms;
     struct loop_timer retry;
@@ -90,22 +90,17 @@ static const struct target *find_target(const struct sinks *k, const char *name)
     return NULL;
 }
 
-static void on_lost(void *ctx);
 static void on_delivered(void *ctx, struct str id);
 
 static int open_spooling(struct sinks *k, struct err *e)
 {
-    const struct spooling_options o = {.calls = k->env.calls,
-                                       .residency = k->residency,
-                                       .media = k->env.media,
-                                       .targets = (const struct target *const *)k->targets.at,
-                                       .n_targets = k->targets.n,
-                                       .state_dir = k->state_dir,
-                                       .durable = k->targets_env.durable,
-                                       .on_lost = on_lost,
-                                       .ctx = k};
-
-    return spooling_new(&o, &k->spooling, e);
+    k->spooling = (struct spooling){.calls = k->env.calls,
+                                    .residency = k->residency,
+                                    .media = k->env.media,
+                                    .targets = (const struct target *const *)k->targets.at,
+                                    .n_targets = k->targets.n,
+                                    .state_dir = k->state_dir};
+    return spooling_open(&k->spooling, k->targets_env.durable, e);
 }
 
 int sinks_new(const struct sinks_env *env, const struct config *c, const char *state_dir,
@@ -166,7 +161,7 @@ void sinks_free(struct sinks *k)
     if (!k)
         return;
     loop_timer_stop(k->residency->loop, &k->retry);
-    spooling_free(k->spooling);
+    spooling_done(&k->spooling);
     for (size_t i = 0; i < k->targets.n; i++)
         target_free(k->targets.at[i]);
     vec_done(&k->targets);
@@ -509,6 +504,7 @@ static void on_lost(void *ctx)
     struct err e = {0};
 
     (void)err_set(&e, ERR_INTERNAL, "the request took too long to prepare and was given up");
+    spooling_close_file(&k->spooling);
     k->running = false;
     handle_failed_export(k, true, &e);
     if (k->due.n > 0)
@@ -551,8 +547,9 @@ static void spool_due(void *ctx)
     struct err e = {0};
 
     k->running = true;
+    task_on_lost(on_lost, k);
     do
-        end = spooling_run(k->spooling, str_cstr(k->due.at[k->next_due].id), &e);
+        end = spooling_run(&k->spooling, str_cstr(k->due.at[k->next_due].id), &e);
     while (end_first(k, end, &e) && k->due.n > 0);
     k->running = false;
 }

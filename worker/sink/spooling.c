@@ -25,22 +25,15 @@
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
 #include "worker/sink/disk_wait.h"
-#include "worker/sink/export_help.h"
 #include "worker/sink/sink_target.h"
 
 enum { FLUSH_BYTES = 64 << 10 };
-
-struct spooling {
-    struct spooling_options o;
-    struct disk_wait disk;
-};
 
 /* The .part file to which an export is written. */
 struct part_file {
     struct export_out out;
     struct buf bytes, path;
     int fd;
-    uint32_t place;
     bool failed;   /* the last error is the disk's, not the export's */
     struct str id; /* id of the session */
     struct spooling *spooling;
@@ -72,12 +65,7 @@ MAY_PAUSE static int flow_export_bytes(struct export_out *o, struct err *e)
     return task_pause(e);
 }
 
-MAY_PAUSE static int offload_work(struct export_out *o, struct export *x, struct err *e)
-{
-    return export_help(x, CONTAINER_OF(o, struct part_file, out)->id, e);
-}
-
-static int read_options(const struct spooling_options *o, struct session *s, struct arena *a,
+static int read_options(const struct spooling *g, struct session *s, struct arena *a,
                         struct export_options *ret, struct err *e)
 {
     const struct json *given = NULL;
@@ -89,21 +77,20 @@ static int read_options(const struct spooling_options *o, struct session *s, str
         (json_parse(a, arena_str(a, text), &given, e) || export_options_json(ret, given, e)))
         return -1;
     ret->format = EXPORT_MSGPACK;
-    ret->store = o->media;
-    ret->held_bytes = &o->calls->export_bytes;
+    ret->store = g->media;
+    ret->held_bytes = &g->calls->export_bytes;
     return 0;
 }
 
 MAY_PAUSE static int write_export(struct part_file *f, struct session *s, struct err *e)
 {
-    const struct spooling_options *o = &f->spooling->o;
-    const struct call_env *env = o->calls;
+    const struct call_env *env = f->spooling->calls;
     struct export_options options;
     struct export *x = NULL;
     struct arena a = {0};
     int rc = -1;
 
-    if (read_options(o, s, &a, &options, e) == 0)
+    if (read_options(f->spooling, s, &a, &options, e) == 0)
         rc = export_new(s, env->model, env->scratch, &options, &x, e);
     if (rc == 0)
         rc = export_write(x, &f->out, e);
@@ -121,7 +108,7 @@ MAY_PAUSE static int write_export(struct part_file *f, struct session *s, struct
 
 static int open_export_file(struct part_file *f, struct err *e)
 {
-    buf_printf(&f->path, "%s/worker-%u/spool/%.*s.part", f->spooling->o.state_dir, f->place,
+    buf_printf(&f->path, "%s/worker-%u/spool/%.*s.part", f->spooling->state_dir, f->spooling->place,
                (int)f->id.len, f->id.p);
     f->fd = open(f->path.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     f->failed = f->fd < 0;
@@ -131,12 +118,12 @@ static int open_export_file(struct part_file *f, struct err *e)
 /* Links the .part file into every target's folder. */
 static int link_all(const struct part_file *f, struct err *e)
 {
-    const struct spooling_options *o = &f->spooling->o;
+    const struct spooling *g = f->spooling;
     struct buf to = {0};
     int rc = 0;
 
-    for (size_t i = 0; i < o->n_targets && rc == 0; i++) {
-        target_folder(o->targets[i], f->place, &to);
+    for (size_t i = 0; i < g->n_targets && rc == 0; i++) {
+        target_folder(g->targets[i], g->place, &to);
         buf_printf(&to, "/%.*s.msgpack", (int)f->id.len, f->id.p);
         rc = link(f->path.p, to.p);
         if (rc && errno == EEXIST) /* an earlier copy from before a crash */
@@ -150,13 +137,13 @@ static int link_all(const struct part_file *f, struct err *e)
 
 MAY_PAUSE static int sync_folders(const struct part_file *f, struct err *e)
 {
-    const struct spooling_options *o = &f->spooling->o;
+    struct spooling *g = f->spooling;
     struct buf path = {0};
     int rc = 0;
 
-    for (size_t i = 0; i < o->n_targets && rc == 0; i++) {
-        target_folder(o->targets[i], f->place, &path);
-        rc = disk_wait_folder(&f->spooling->disk, path.p, e);
+    for (size_t i = 0; i < g->n_targets && rc == 0; i++) {
+        target_folder(g->targets[i], g->place, &path);
+        rc = disk_wait_folder(g->disk, path.p, e);
     }
     buf_done(&path);
     return rc;
@@ -166,29 +153,21 @@ MAY_PAUSE static int sync_folders(const struct part_file *f, struct err *e)
 MAY_PAUSE static int publish_export(struct part_file *f, struct err *e)
 {
     f->failed = true;
-    if (disk_wait_for(&f->spooling->disk, f->fd, "the spool", e) || link_all(f, e) ||
+    if (disk_wait_for(f->spooling->disk, f->fd, "the spool", e) || link_all(f, e) ||
         sync_folders(f, e))
         return -1;
     return 0;
 }
 
-static void close_export_file(struct part_file *f)
+void spooling_close_file(struct spooling *g)
 {
+    struct part_file *f = g->file;
+
     if (f->fd >= 0)
         (void)close(f->fd);
     (void)unlink(f->path.p);
     buf_done(&f->path);
     buf_done(&f->bytes);
-}
-
-/* Handles a helper thread that hung in the export. Does not free the export, since the thread may
- * still use it. */
-static void on_lost(void *ctx)
-{
-    struct part_file *f = ctx;
-
-    close_export_file(f);
-    f->spooling->o.on_lost(f->spooling->o.ctx);
 }
 
 MAY_PAUSE static enum spooling_end spool_session(struct spooling *g, struct session *s,
@@ -197,18 +176,13 @@ MAY_PAUSE static enum spooling_end spool_session(struct spooling *g, struct sess
     struct part_file f = {.out = {.bytes = &f.bytes, .flow = flow_export_bytes},
                           .fd = -1,
                           .id = session_id(s),
-                          .place = places_find(g->o.residency->places, session_id(s))->index,
                           .spooling = g};
-    int rc = open_export_file(&f, e);
+    int rc;
 
-    if (g->o.calls->helpers)
-        f.out.offload = offload_work;
-    task_on_lost(on_lost, &f);
-    if (rc == 0)
-        rc = write_export(&f, s, e);
-    if (rc == 0)
-        rc = publish_export(&f, e);
-    close_export_file(&f);
+    g->file = &f;
+    g->place = places_find(g->residency->places, f.id)->index;
+    rc = open_export_file(&f, e) || write_export(&f, s, e) || publish_export(&f, e) ? -1 : 0;
+    spooling_close_file(g);
     if (rc == 0)
         return SPOOLING_WHOLE;
     if (e->kind == ERR_CANCELLED)
@@ -221,32 +195,24 @@ enum spooling_end spooling_run(struct spooling *g, struct str session_id, struct
     enum spooling_end end;
     struct session *s;
 
-    if (await_session(g->o.residency, session_id, true, &s, e))
+    if (await_session(g->residency, session_id, true, &s, e))
         return e->kind == ERR_CANCELLED ? SPOOLING_CANCELLED : SPOOLING_UNREADABLE;
     if (!s)
         return SPOOLING_DELETED;
     end = spool_session(g, s, e);
-    session_unpin(g->o.residency->store, s);
+    session_unpin(g->residency->store, s);
     return end;
 }
 
-int spooling_new(const struct spooling_options *o, struct spooling **ret, struct err *e)
+int spooling_open(struct spooling *g, bool durable, struct err *e)
 {
-    struct spooling *g = mem_zalloc(sizeof(*g));
-
-    g->o = *o;
-    if (o->durable && disk_wait_init(&g->disk, o->residency->loop, e)) {
-        free(g);
-        return -1;
-    }
-    *ret = g;
-    return 0;
+    g->disk = mem_zalloc(sizeof(*g->disk));
+    return durable ? disk_wait_init(g->disk, g->residency->loop, e) : 0;
 }
 
-void spooling_free(struct spooling *g)
+void spooling_done(struct spooling *g)
 {
-    if (!g)
-        return;
-    disk_wait_done(&g->disk);
-    free(g);
+    if (g->disk)
+        disk_wait_done(g->disk);
+    free(g->disk);
 }

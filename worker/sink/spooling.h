@@ -5,15 +5,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/attrs.h"
 #include "common/base/str.h"
 
 struct call_env;
+struct disk_wait;
 struct err;
 struct media_store;
+struct part_file;
 struct residency;
-struct spooling;
 struct target;
 
 enum spooling_end {
@@ -25,29 +27,29 @@ enum spooling_end {
     SPOOLING_CANCELLED,  /* the task was cancelled, since the worker ends */
 };
 
-struct spooling_options {
+struct spooling {
     struct call_env *calls;
     struct residency *residency;
     const struct media_store *media;
     const struct target *const *targets;
     size_t n_targets;
     const char *state_dir;
-    bool durable; /* --durability power: each step is on disk before the next */
-
-    /* Called when a helper thread hangs in the export. That call of spooling_run never returns. */
-    void (*on_lost)(void *ctx);
-    void *ctx;
+    struct disk_wait *disk; /* own, like the following: waits of --durability power */
+    struct part_file *file; /* the present .part file, */
+    uint32_t place;         /* and the index of its session's place */
 };
 
-/* Makes *ret. Copies *o; the objects in it must outlive it. Returns -1 and *e on error. */
-RG_MUSTCHECK int spooling_new(const struct spooling_options *o, struct spooling **ret,
-                              struct err *e);
-
-/* Frees g. The task that ran it must have ended. Accepts NULL. */
-void spooling_free(struct spooling *g);
+/* Opens a spooling whose first members are set. durable: each step is on disk before the next. The
+ * second function accepts a zeroed struct; the task that ran it must have ended. */
+RG_MUSTCHECK int spooling_open(struct spooling *g, bool durable, struct err *e);
+void spooling_done(struct spooling *g);
 
 /* Writes the session's export and links it for every target. Other ends than SPOOLING_WHOLE leave
  * no .part file and, except SPOOLING_DELETED, set *e. */
 MAY_PAUSE enum spooling_end spooling_run(struct spooling *g, struct str session_id, struct err *e);
+
+/* Removes the .part file of an export in which a helper thread hangs. That call of spooling_run
+ * never returns. Does not free the export, because the thread may still use it. */
+void spooling_close_file(struct spooling *g);
 
 #endif

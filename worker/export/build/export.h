@@ -135,21 +135,12 @@ struct export_out {
 
     /* Sends `bytes` if they are enough, and pauses. -1: the reader wants nothing more. */
     int (*flow)(struct export_out *o, struct err *e);
-    /* Calls export_run_work in a helper thread, and waits for it. NULL: no threads are available.
-     */
-    int (*offload)(struct export_out *o, struct export *x, struct err *e);
 };
 
 /* Writes the whole export, and leaves the last bytes in out->bytes. Call it once. Returns -1 with
  * ERR_UNASSEMBLABLE if a trajectory violates an invariant (docs/trajectories.md, section 2) or, if
- * strict, cannot be a sample as it was captured. Also on errors of reading, flow or offload. */
+ * strict, cannot be a sample as it was captured. Also on errors of reading, flow or long work. */
 MAY_PAUSE int export_write(struct export *x, struct export_out *out, struct err *e);
-
-/* Does the work in the calling thread, for `offload`. No other thread may use the export
- * meanwhile. */
-void export_run_work(struct export *x, struct model_scratch *scratch);
-/* reports whether the work takes several milliseconds */
-bool export_work_is_long(const struct export *x);
 
 /* Returns what merging did in addition to any earlier export of the session: answers that replaced
  * other ids, answers that were not found. Known at the end. For metrics. */

@@ -57,7 +57,7 @@ struct export
     struct trajectory t;       /* the present trajectory */
     struct drift_audit *audit; /* in the export's arena */
     struct export_out *out;
-    export_work_fn work; /* work for export_run_work */
+    export_work_fn work; /* work of export_offload */
     struct rope rope;    /* output of the present trajectory */
     /* trajectories that were audited now, by their first mismatch */
     uint32_t drifted[DRIFT_KIND_COUNT];

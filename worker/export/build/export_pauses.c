@@ -1,9 +1,11 @@
 /* Pauses of an export between its steps, and helper threads for its long work. */
 #include "common/base/cancel.h"
 #include "common/os/helpers.h"
+#include "common/os/task.h"
 #include "worker/export/build/export.h"
 #include "worker/export/build/export_format.h"
 #include "worker/session/store/recall.h"
+#include "worker/session/store/session.h"
 
 /* A trajectory with more tokens than HELPED_TOKENS (a millisecond of encoding) is work for a helper
  * thread. With more than LONG_TOKENS it is long work there. */
@@ -25,14 +27,26 @@ bool export_pause(struct export *x)
     return x->failed.kind == ERR_NONE && x->out->flow(x->out, &x->failed) == 0;
 }
 
+/* Runs the work, maybe in a helper thread, whose tools begin with its scratch. Outside a task there
+ * are no tools. */
+static int run_work(void *export, void *tools, struct err *e)
+{
+    struct export *x = export;
+
+    x->work(x, tools ? *(struct model_scratch **)tools : x->input.scratch);
+    return cancel_wanted() ? cancel_fail(e) : 0;
+}
+
 bool export_offload(struct export *x, export_work_fn fn)
 {
+    struct task_work w = {.fn = run_work,
+                          .ctx = x,
+                          .lane = session_id(x->session),
+                          .is_short = x->t.total <= HELPED_TOKENS,
+                          .is_long = x->t.total > LONG_TOKENS};
+
     x->work = fn;
-    if (!x->out->offload || x->t.total <= HELPED_TOKENS)
-        fn(x, x->input.scratch);
-    else if (x->out->offload(x->out, x, &x->failed))
-        return false;
-    return x->failed.kind == ERR_NONE;
+    return task_offload(&w, &x->failed) == 0 && x->failed.kind == ERR_NONE;
 }
 
 bool export_work_goes_on(struct export *x)
@@ -41,16 +55,6 @@ bool export_work_goes_on(struct export *x)
         return export_pause(x);
     helpers_step();
     return !cancel_wanted();
-}
-
-void export_run_work(struct export *x, struct model_scratch *scratch)
-{
-    x->work(x, scratch);
-}
-
-bool export_work_is_long(const struct export *x)
-{
-    return x->t.total > LONG_TOKENS;
 }
 
 bool export_recall(struct export *x)

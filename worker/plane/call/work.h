@@ -25,7 +25,7 @@ struct tls_context;
 
 /* Tools of one thread for rendering and encoding. */
 struct work_tools {
-    struct model_scratch *scratch;
+    struct model_scratch *scratch; /* first, for tasks that see nothing else (export_pauses.c) */
     struct encoder *encoder;
     const struct board *board; /* the board, or NULL */
     /* the thread's slot on the board, for the body that it works on; or NULL */

@@ -21,7 +21,6 @@
 #include "worker/plane/service/respond.h"
 #include "worker/plane/service/service.h"
 #include "worker/session/store/session.h"
-#include "worker/sink/export_help.h"
 
 struct exporting {
     struct service *service;
@@ -85,20 +84,12 @@ MAY_PAUSE static int flow_answer(struct export_out *o, struct err *e)
     return answering_flow(CONTAINER_OF(o, struct answer_out, out)->answer, e);
 }
 
-MAY_PAUSE static int offload_work(struct export_out *o, struct export *x, struct err *e)
-{
-    return export_help(x, CONTAINER_OF(o, struct answer_out, out)->answer->request.id, e);
-}
-
 MAY_PAUSE static int put_export(struct exporting *v, struct err *e)
 {
     struct answer_out o = {.out = {.bytes = &v->answer->out, .flow = flow_answer},
                            .answer = v->answer};
-    int rc;
+    int rc = export_write(v->export, &o.out, e);
 
-    if (v->service->calls.helpers)
-        o.out.offload = offload_work;
-    rc = export_write(v->export, &o.out, e);
     count_export(v);
     if (rc == 0 && v->options.format != EXPORT_VIEW) {
         struct export_figures f = export_figures(v->export);
