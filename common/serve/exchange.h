@@ -28,6 +28,10 @@ struct str exchange_body(const struct exchange *x);      /* unpacks all of the b
 struct str exchange_authority(const struct exchange *x); /* the Host header */
 struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
 
+/* Returns header i of the request. Returns false after the last one. */
+bool exchange_header_at(const struct exchange *x, size_t i, struct str *ret_name,
+                        struct str *ret_value);
+
 /* The body without unpacking it: a long body is packed where it is base64. Call exchange_open_body
  * with a range of the body before you read that range. The holder of x may call both functions, on
  * any thread. */

@@ -13,19 +13,14 @@ static struct str path_and_query(const struct exchange *x, size_t *ret_query_at)
     return x->head ? x->head->path : str_of_iovec(x->req->input.path);
 }
 
-/* Returns false after the last header. */
-static bool header_at(const struct exchange *x, size_t i, struct exchange_header *ret)
+bool exchange_header_at(const struct exchange *x, size_t i, struct str *ret_name,
+                        struct str *ret_value)
 {
-    const h2o_header_t *h;
-
     if (i >= (x->head ? x->head->n : x->req->headers.size))
         return false;
-    if (x->head) {
-        *ret = x->head->headers[i];
-        return true;
-    }
-    h = &x->req->headers.entries[i];
-    *ret = (struct exchange_header){str_of_iovec(*h->name), str_of_iovec(h->value)};
+    *ret_name = x->head ? x->head->headers[i].name : str_of_iovec(*x->req->headers.entries[i].name);
+    *ret_value =
+        x->head ? x->head->headers[i].value : str_of_iovec(x->req->headers.entries[i].value);
     return true;
 }
 
@@ -82,7 +77,7 @@ void exchange_keys(const struct exchange *x, struct presented *to)
 {
     struct exchange_header h;
 
-    for (size_t i = 0; header_at(x, i, &h); i++) {
+    for (size_t i = 0; exchange_header_at(x, i, &h.name, &h.value); i++) {
         if (str_eq_c(h.name, "authorization"))
             presented_add(to, PRESENTED_BEARER, h.value);
         else if (str_eq_c(h.name, "x-api-key") || str_eq_c(h.name, "api-key"))

@@ -20,11 +20,13 @@ struct image_rules;
 struct json;
 struct known_messages;
 
-/* Looks up a header of the current request. Names are in lower case. The result is absent if the
- * request does not have the header. */
+/* The headers of a request. Names are in lower case. */
 struct dialect_headers {
-    struct str (*get)(const void *ctx, const char *name);
-    const void *ctx;
+    const struct dialect_header {
+        struct str name, value;
+    } * at;
+
+    size_t n;
 };
 
 /* Further input for reading a request: the rules for images, and earlier items of the session by id

@@ -96,9 +96,12 @@ const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
 /* Returns a copy of a header's value in the arena, since a call may outlive its exchange. */
 static struct str copy_header(struct arena *a, const struct dialect_headers *h, const char *name)
 {
-    struct str v = h && h->get ? h->get(h->ctx, name) : (struct str){0};
+    struct str wanted = str_cstr(name);
 
-    return v.len > 0 ? arena_str(a, v) : (struct str){0};
+    for (size_t i = 0; h && i < h->n; i++)
+        if (str_eq(h->at[i].name, wanted) && h->at[i].value.len > 0)
+            return arena_str(a, h->at[i].value);
+    return (struct str){0};
 }
 
 enum { KEY_MAX = 64 };

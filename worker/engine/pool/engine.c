@@ -42,10 +42,8 @@ bool logprob_basis_is_own(enum logprob_basis b, const struct sampling *s)
     return sampling_changes_nothing(s);
 }
 
-void pool_changed(void *ctx)
+void pool_changed(struct engine_pool *p)
 {
-    struct engine_pool *p = ctx;
-
     pool_count_waiting(p);
     pool_dispatch(p);
     if (p->opt.on_health)
@@ -102,11 +100,7 @@ static struct engine_pool *make(struct loop *loop, const struct engine_options *
     if (info)
         p->expert_row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
     p->replicas = mem_alloc(sizeof(*p->replicas));
-    *p->replicas = (struct replicas){.loop = loop,
-                                     .changed = pool_changed,
-                                     .forget = pool_forget,
-                                     .ctx = p,
-                                     .metrics = o->metrics};
+    *p->replicas = (struct replicas){.loop = loop, .pool = p, .metrics = o->metrics};
     return p;
 }
 

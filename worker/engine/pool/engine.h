@@ -72,9 +72,6 @@ struct engine_events {
     void (*delta)(void *ctx, const struct engine_delta *d); /* called only if request.stream */
     void (*done)(void *ctx, const struct engine_result *r);
     void (*failed)(void *ctx, const struct err *e);
-    /* called when the call could be sent to a replica. False: it is not sent, and waits for
-     * engine_cancel. NULL: always true */
-    bool (*wanted)(void *ctx);
 };
 
 /* Starts a call. The session id is copied. The prompt, images and JSON values (sampling, chat_body)

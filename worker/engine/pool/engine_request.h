@@ -58,7 +58,10 @@ struct engine_request {
                            the pool */
     bool thinks;        /* the prompt permits a thought */
     bool stream;        /* deltas are wanted */
-    uint32_t reused;    /* number of first ids that the session had before */
+    /* the caller's flag; true: a call that waits for a replica is not sent any more, and waits for
+     * engine_cancel. NULL: always false */
+    const bool *unwanted;
+    uint32_t reused;       /* number of first ids that the session had before */
     uint32_t experts_from; /* number of prompt ids whose routed experts are known */
     struct indexer_ask indexer;
     const struct engine_image *images;

@@ -302,7 +302,7 @@ static bool begin_at(struct engine_call *c, struct replica *r)
 /* Reports whether the call's owner will cancel it soon, so that it must not start. */
 static bool is_unwanted(struct engine_call *c)
 {
-    if (!c || !c->events->wanted || c->events->wanted(c->ctx))
+    if (!c || !c->req.unwanted || !*c->req.unwanted)
         return false;
     leave_queue(c);
     loop_timer_stop(c->pool->loop, &c->timer);
@@ -520,9 +520,8 @@ void pool_fail_all(struct engine_pool *p)
     }
 }
 
-void pool_forget(void *pool, struct replica *r)
+void pool_forget(struct engine_pool *p, struct replica *r)
 {
-    struct engine_pool *p = pool;
     struct engine_call *c;
 
     version_round_forget(p, r);

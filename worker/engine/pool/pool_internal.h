@@ -74,9 +74,6 @@ void pool_count_waiting(struct engine_pool *p);
 /* Ends all calls with ERR_DRAINING. */
 void pool_fail_all(struct engine_pool *p);
 
-/* Notifies waiting calls and the health hook that the pool (ctx) may have changed. */
-void pool_changed(void *ctx);
-
 /* Admission of new sessions (kv_admission.h). admission_open makes it if the options ask for it.
  * The other functions end it when no call is held, and report that a session has ended or is
  * complete. */
@@ -91,8 +88,5 @@ void pool_moves_init(struct engine_pool *p);
 void pool_moves_done(struct engine_pool *p);
 void pool_weights_init(struct engine_pool *p);
 void pool_weights_done(struct engine_pool *p);
-
-/* Makes calls forget a replica that is about to be freed; no call runs there. */
-void pool_forget(void *pool, struct replica *r);
 
 #endif

@@ -153,10 +153,9 @@ static void put_silent(const struct engine_pool *p, struct buf *silent)
     }
 }
 
-/* Handles the end of one pool's trial. */
-static void on_tried(void *ctx)
+void pool_tried(struct engine_pool *one)
 {
-    struct engine_pool *first = ((struct engine_pool *)ctx)->first;
+    struct engine_pool *first = one->first;
     struct buf silent = {0};
 
     if (--first->on_trial > 0)
@@ -177,7 +176,7 @@ int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
     p->on_trial = 0;
     for (struct engine_pool *one = p; one; one = one->next) {
         p->on_trial++;
-        replicas_try(one->replicas, on_tried, one);
+        replicas_try(one->replicas);
     }
     return 0;
 }

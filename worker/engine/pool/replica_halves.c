@@ -89,7 +89,7 @@ void replicas_note_halves(struct replicas *r)
     else if (r->missing != was)
         log_info(NULL, "both halves of the split are up");
     if (changed || r->missing != was)
-        r->changed(r->ctx);
+        pool_changed(r->pool);
 }
 
 /* Returns its number of calls divided by its weight. */

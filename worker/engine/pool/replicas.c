@@ -75,18 +75,16 @@ static void observe(struct replica *r, bool good)
         set_up(r, true);
     }
     if (replica_serves(r) != served)
-        r->all->changed(r->all->ctx);
+        pool_changed(r->all->pool);
 }
 
 static void on_tried(struct loop_timer *t)
 {
-    struct replicas *all = CONTAINER_OF(t, struct replicas, trial);
-
-    all->tried(all->tried_ctx);
+    pool_tried(CONTAINER_OF(t, struct replicas, trial)->pool);
 }
 
-/* Notes that so many replicas are left to try. After the last one `tried` is called, by a timer and
- * never from within a probe, because it may close the replica that was probed. */
+/* Notes that so many replicas are left to try. After the last one pool_tried is called, by a timer
+ * and never from within a probe, because it may close the replica that was probed. */
 static void trial_look(struct replicas *all, size_t left)
 {
     all->on_trial = left;
@@ -556,7 +554,7 @@ static void on_reap(struct loop_timer *t)
         }
         log_info(NULL, "engine is gone", LOG_T("engine", r->target.name));
         list_drop(&all->out, i);
-        all->forget(all->ctx, r);
+        pool_forget(all->pool, r);
         free_replica(r);
     }
     if (all->out.n > 0)
@@ -597,12 +595,10 @@ int replicas_stage(struct replicas *r, const struct engine_set *set, struct err 
     return 0;
 }
 
-void replicas_try(struct replicas *r, void (*tried)(void *ctx), void *ctx)
+void replicas_try(struct replicas *r)
 {
     size_t n = 0;
 
-    r->tried = tried;
-    r->tried_ctx = ctx;
     for (size_t i = 0; i < r->staged.n; i++) {
         probe(r->staged.at[i]);
         n += r->staged.at[i]->probing;

@@ -94,9 +94,7 @@ struct replicas {
     struct replica **at;
     size_t n;
     struct replica_list out, staged;
-    size_t on_trial;          /* number of staged replicas whose probe is pending */
-    void (*tried)(void *ctx); /* called when the trial is over */
-    void *tried_ctx;
+    size_t on_trial; /* number of staged replicas whose probe is pending */
     const struct engine_options *opt;
     struct arena arena; /* memory of the sample */
     bool lets_drift;    /* pictures may be sent even to replicas with VISION_DRIFTS */
@@ -105,12 +103,15 @@ struct replicas {
     enum engine_half missing; /* the half of a split of which no replica is up, or UNTOLD */
     bool held;                /* model calls are paused, so nothing else is asked either */
     struct loop_timer timer, reap, trial;
-    /* called when a replica has begun or ceased to serve */
-    void (*changed)(void *ctx);
-    void (*forget)(void *ctx, struct replica *r); /* called when a replica is about to be freed */
-    void *ctx;
+    struct engine_pool *pool;
     struct metrics_page *metrics;
 };
+
+/* What the pool does when its replicas change. pool_changed: one has begun or ceased to serve;
+ * pool_forget: one is about to be freed, and no call runs there; pool_tried: a trial is over. */
+void pool_changed(struct engine_pool *p);
+void pool_forget(struct engine_pool *p, struct replica *r);
+void pool_tried(struct engine_pool *p);
 
 /* Starts without replicas: replicas_set opens them and starts probing. The options are borrowed. */
 void replicas_begin(struct replicas *r, const struct engine_options *o);
@@ -124,11 +125,11 @@ int replicas_set(struct replicas *r, const struct engine_set *set, struct err *e
  * opened; then none is staged. */
 int replicas_stage(struct replicas *r, const struct engine_set *set, struct err *e);
 
-/* Probes all staged replicas. `tried` is called once, later. From then on replica_serves() reports
- * for each whether it answers. */
-void replicas_try(struct replicas *r, void (*tried)(void *ctx), void *ctx);
+/* Probes all staged replicas. pool_tried is called once, later. From then on replica_serves()
+ * reports for each whether it answers. */
+void replicas_try(struct replicas *r);
 
-/* Closes the staged replicas; `tried` is not called any longer. */
+/* Closes the staged replicas; pool_tried is not called any longer. */
 void replicas_unstage(struct replicas *r);
 
 /* Applies changes of the options that were given to replicas_begin. */

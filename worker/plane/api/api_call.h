@@ -36,15 +36,12 @@ struct session;
 struct task;
 struct task_work;
 
-/* Called when the request has been read and its session exists. May pause. */
-typedef void (*call_ready_fn)(struct api_call *c);
-
 struct api_call {
     struct call_listener listener;
     struct service *service;
     /* valid until the request is read; strings belong to the exchange */
     struct service_request request;
-    call_ready_fn ready;
+    bool counts; /* the request asks only how many tokens its prompt has */
     /* call that owns the task and exchange: this one, or the front of its batch */
     struct api_call *front;
     struct task *task,
@@ -95,8 +92,8 @@ struct api_call {
 extern const struct answer_sink api_call_sink;
 
 /* api_call_reading.c: serves the request in a task. Reads it, in a helper if it is long, finds or
- * makes its session, and calls `ready`; or answers with an error. */
-void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
+ * makes its session, and begins or counts it; or answers with an error. */
+void call_read(struct service_request *r, const struct dialect *d, bool counts);
 
 /* api_call_write.c: returns how many bytes of its request the answer echoes. */
 size_t api_call_echo_bytes(const struct api_call *c);
@@ -152,6 +149,9 @@ void api_call_regroup(struct api_call *c);
 
 /* Reports the members of the request that had no effect. */
 void api_call_report_dropped(struct api_call *c);
+
+/* api_call_entry.c: answers how many tokens the prompt of a request that was read has. */
+MAY_PAUSE void api_call_count(struct api_call *c);
 
 /* Begins a request that was read: one model call, or, with several prompts, a batch. */
 MAY_PAUSE void api_call_begin(struct api_call *c);

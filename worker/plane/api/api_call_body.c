@@ -21,9 +21,17 @@
 #include "worker/text/request/chat_request.h"
 #include "worker/text/request/request_limits.h"
 
-static struct str header_get(const void *ctx, const char *name)
+static struct dialect_headers list_headers(const struct exchange *x, struct arena *a)
 {
-    return exchange_header(ctx, name);
+    struct dialect_header *at, h;
+    size_t n = 0;
+
+    while (exchange_header_at(x, n, &h.name, &h.value))
+        n++;
+    at = arena_calloc(a, n, sizeof(*at));
+    for (size_t i = 0; i < n; i++)
+        (void)exchange_header_at(x, i, &at[i].name, &at[i].value);
+    return (struct dialect_headers){at, n};
 }
 
 /* A look-up in the session for an earlier response. */
@@ -159,7 +167,7 @@ static int check_recorded(struct api_call *c, size_t body_bytes, struct err *e)
  * limits of memory and list lengths. */
 static int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e)
 {
-    struct dialect_headers headers = {header_get, c->x};
+    struct dialect_headers headers = list_headers(c->x, &c->arena);
     struct past_look engines = {.call = c};
     struct dialect_past past = {past_response, past_message, past_sealed, c,
                                 &c->images,    c->lifts,     NULL};

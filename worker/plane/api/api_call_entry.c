@@ -33,8 +33,7 @@
 
 /* --- token counts --- */
 
-/* Answers how many tokens the prompt has. */
-MAY_PAUSE static void api_call_count(struct api_call *c)
+void api_call_count(struct api_call *c)
 {
     struct call_input in = api_call_input(c);
     struct buf body = {0};
@@ -136,7 +135,7 @@ void api_call_handle(struct service_request *r)
     } else if (stored) {
         stored_get(r, str_sub(path, kept.len, SIZE_MAX));
     } else if (call) {
-        call_read(r, d, d == &dialect_count_tokens ? api_call_count : api_call_begin);
+        call_read(r, d, d == &dialect_count_tokens);
     } else if (d && get && exchange_header(r->x, "upgrade").p) {
         refuse_call(r, d, ERR_UPGRADE, "this path does not speak websockets");
     } else if (d) {

@@ -128,7 +128,7 @@ static void remember_body(struct api_call *c)
 }
 
 /* Meets the session, which stays in memory while the task runs, and begins the call. */
-static void meet_and_begin(struct api_call *c)
+MAY_PAUSE static void meet_and_begin(struct api_call *c)
 {
     struct session_store *store = c->service->calls.store;
     struct err e = {0};
@@ -148,7 +148,10 @@ static void meet_and_begin(struct api_call *c)
     api_call_report_dropped(c);
     if (c->known)
         remember_body(c);
-    c->ready(c);
+    if (c->counts)
+        api_call_count(c);
+    else
+        api_call_begin(c);
 }
 
 /* Looks up the beginnings of the session's earlier requests. Lifting pictures changes the text that
@@ -253,10 +256,10 @@ static void serve_call(void *ctx)
     api_call_end_task(c);
 }
 
-void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready)
+void call_read(struct service_request *r, const struct dialect *d, bool counts)
 {
     struct api_call *c = call_new(r, d);
 
-    c->ready = ready;
+    c->counts = counts;
     (void)task_start(r->service->calls.tasks, r->id, serve_call, c);
 }

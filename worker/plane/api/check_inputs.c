@@ -13,6 +13,7 @@
 #include "common/os/task.h"
 #include "common/proc/config.h"
 #include "common/serve/exchange.h"
+#include "worker/plane/api/dispatch.h"
 #include "worker/plane/api/inputs.h"
 #include "worker/plane/api/routes.h"
 #include "worker/plane/call/give_back.h"
@@ -27,7 +28,6 @@ struct input_check {
     _Atomic uint64_t body_hash;     /* hash for the log */
     struct service_request request; /* strings belong to the exchange */
     const struct api_route *route;
-    inputs_passed_fn passed;
     struct body_read *read; /* owned until it is passed on */
 };
 
@@ -88,11 +88,11 @@ static int check_run(void *ctx, void *tool, struct err *e)
 
 /* Passes the parsed inputs to the handler, with the request. */
 static void pass_inputs(struct service_request *r, const struct api_route *route,
-                        inputs_passed_fn passed, struct body_read **read)
+                        struct body_read **read)
 {
     r->body = *read;
     *read = NULL;
-    passed(r, route);
+    dispatch_handle(r, route);
 }
 
 static void on_left(void *ctx, bool delivered)
@@ -143,15 +143,14 @@ static void run_check(void *ctx)
     v->task = task_running;
     task_on_lost(on_lost, v);
     if (check_in_helper(v, &e) == 0)
-        pass_inputs(&v->request, v->route, v->passed, &v->read);
+        pass_inputs(&v->request, v->route, &v->read);
     else if (e.kind != ERR_CANCELLED)
         respond_error(&v->request, NULL, &e);
     inputs_drop(service, v->read);
     free(v);
 }
 
-static void check_here(struct service_request *r, const struct api_route *route,
-                       inputs_passed_fn passed)
+static void check_here(struct service_request *r, const struct api_route *route)
 {
     struct body_read *read = read_new(r->service);
     struct err e = {0};
@@ -159,7 +158,7 @@ static void check_here(struct service_request *r, const struct api_route *route,
     if (check_request(r, route, read, &e))
         respond_error(r, NULL, &e);
     else
-        pass_inputs(r, route, passed, &read);
+        pass_inputs(r, route, &read);
     inputs_drop(r->service, read);
 }
 
@@ -177,7 +176,7 @@ static int check_size(const struct service_request *r, const struct api_route *r
                    "the body has %zu bytes, of which --max-control-body-bytes allows %zu", n, most);
 }
 
-void check_inputs(struct service_request *r, const struct api_route *route, inputs_passed_fn passed)
+void check_inputs(struct service_request *r, const struct api_route *route)
 {
     struct input_check *v;
     struct err e = {0};
@@ -187,13 +186,12 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
         return;
     }
     if (exchange_body(r->x).len <= WORK_JSON_MAX) {
-        check_here(r, route, passed);
+        check_here(r, route);
         return;
     }
     v = mem_zalloc(sizeof(*v));
     v->request = *r;
     v->route = route;
-    v->passed = passed;
     v->read = read_new(r->service);
     (void)task_start(r->service->calls.tasks, str_cstr(r->request_id), run_check, v);
 }

@@ -11,13 +11,9 @@ struct body_read;
 struct service;
 struct service_request;
 
-/* Called on the loop with the original request and its parsed body, which the callee must drop. */
-typedef void (*inputs_passed_fn)(struct service_request *r, const struct api_route *route);
-
-/* Takes ownership of the exchange. Calls `passed`, perhaps before it returns, or answers the error
- * of inputs_check. `r` is copied if the call comes later. */
-void check_inputs(struct service_request *r, const struct api_route *route,
-                  inputs_passed_fn passed);
+/* Takes ownership of the exchange. Calls dispatch_handle with the parsed body, perhaps before it
+ * returns, or answers the error of inputs_check. `r` is copied if the call comes later. */
+void check_inputs(struct service_request *r, const struct api_route *route);
 
 /* Frees a parsed body. Accepts NULL. */
 void inputs_drop(struct service *a, struct body_read *body);

@@ -230,9 +230,8 @@ static void refuse_place(struct service_request *r, const struct shown_key *k,
     respond_error(r, NULL, e);
 }
 
-/* Calls the handler. The control plane accepts only what inputs.def lists; this request has
- * passed. */
-static void call_handler(struct service_request *r, const struct api_route *route)
+/* The control plane accepts only what inputs.def lists. */
+void dispatch_handle(struct service_request *r, const struct api_route *route)
 {
     if (!parked_wait_session(r, true))
         route->handler(r);
@@ -299,9 +298,9 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
         return;
     }
     if (route && r->body)
-        call_handler(r, route);
+        dispatch_handle(r, route);
     else if (route)
-        check_inputs(r, route, call_handler);
+        check_inputs(r, route);
     else if (!parked_wait_session(r, false))
         api_call_handle(r);
 }

@@ -10,6 +10,7 @@
 
 #include "common/base/str.h"
 
+struct api_route;
 struct body_read;
 struct err;
 struct exchange;
@@ -22,6 +23,10 @@ void dispatch_request(void *ctx, struct exchange *x);
 /* Enters a request. body: parsed body of a control request whose inputs have passed; it is dropped.
  * NULL: not checked yet. was_held: it has waited for the fleet's store, or for its session. */
 void dispatch_enter(struct service *a, struct exchange *x, struct body_read *body, bool was_held);
+
+/* Calls the handler of a control request whose inputs have passed (r->body), or waits for its
+ * session. Drops the body. */
+void dispatch_handle(struct service_request *r, const struct api_route *route);
 
 /* Reports whether the body of a request with this first line may be packed while it arrives: a
  * model call's, because it may have pictures and helpers read it. */

@@ -276,13 +276,5 @@ static void on_failed(void *ctx, const struct err *e)
     model_call_fail_later(r->model_call, e);
 }
 
-/* Reports whether the engine should begin the sample: not if the call is about to fail. */
-static bool is_wanted(void *ctx)
-{
-    const struct sample *r = ctx;
-
-    return !r->model_call->failing;
-}
-
 const struct engine_events sample_events = {
-    .delta = on_delta, .done = on_done, .failed = on_failed, .wanted = is_wanted};
+    .delta = on_delta, .done = on_done, .failed = on_failed};

@@ -69,6 +69,7 @@ static void ask_engine(struct model_call *t, uint32_t i)
         .lora = t->lora,
         .thinks = t->kinds->thought != THOUGHT_CLOSED,
         .stream = req->stream,
+        .unwanted = &t->failing,
         .experts_from = t->plan->rows_known[ROWS_EXPERTS],
         .indexer = {t->wants_indexer, t->plan->rows_known[ROWS_INDEXER], t->plan->indexer_row, 0,
                     0},

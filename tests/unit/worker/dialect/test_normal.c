@@ -194,26 +194,14 @@ TEST(normal, references_to_the_items_that_an_answer_has)
     }
 }
 
-static struct str header_of(const void *ctx, const char *name)
-{
-    const char *const *pairs = ctx;
-
-    for (; pairs[0]; pairs += 2)
-        if (strcmp(pairs[0], name) == 0)
-            return str_cstr(pairs[1]);
-    return (struct str){0};
-}
-
 TEST(normal, labels_and_retries_from_headers)
 {
-    static const char *const pairs[] = {"x-claude-code-agent-id",
-                                        "a1",
-                                        "x-stainless-retry-count",
-                                        "2",
-                                        "idempotency-key",
-                                        "k",
-                                        NULL};
-    const struct dialect_headers headers = {header_of, pairs};
+    static const struct dialect_header all[] = {
+        {STR_LIT("x-claude-code-agent-id"), STR_LIT("a1")},
+        {STR_LIT("x-stainless-retry-count"), STR_LIT("2")},
+        {STR_LIT("idempotency-key"), STR_LIT("k")},
+    };
+    const struct dialect_headers headers = {all, ARRAY_LEN(all)};
     struct arena a = {0};
     const struct json *body;
     struct chat_request req;
