@@ -125,7 +125,7 @@ static double turn(struct harness *h, struct str answer)
     a.logprobs = lp;
     a.message = sampled_answer_message(&h->turn, answer);
     a.response_id = arena_printf(&h->turn, "r%lu", (unsigned long)h->now);
-    CHECK(session_commit(p, &a, 1, h->now, &h->record, &e) == 0);
+    CHECK(session_commit_record(p, &a, 1, h->now, &h->record, &e) == 0);
     applied(h);
     start = clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
     arena_reset(&h->turn);

@@ -137,7 +137,7 @@ static void commit_answers(struct player *p, int64_t call, struct session_answer
 
     while (session_bulk_record(p->plans[call], a, n, 100, p->now, &record))
         apply(p, &record);
-    if (session_commit(p->plans[call], a, n, p->now, &record, &e) == 0) {
+    if (session_commit_record(p->plans[call], a, n, p->now, &record, &e) == 0) {
         p->status[call] = 200;
         apply(p, &record);
     } else {

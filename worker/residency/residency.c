@@ -278,7 +278,7 @@ static void begin_some(struct residency *r)
             continue;
         l->reads = true;
         r->n_reading++;
-        (void)task_start(r->tasks, STR("reload"), load_session, l);
+        (void)task_start(r->tasks, STR("read back"), load_session, l);
     }
 }
 

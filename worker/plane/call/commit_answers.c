@@ -154,7 +154,8 @@ static void on_undurable(void *ctx, const struct err *e)
 static int write_record(struct model_call *t)
 {
     struct buf record = {0};
-    int rc = session_commit(t->plan, t->answers, t->n_samples, clock_wall_ms(), &record, &t->err);
+    int rc =
+        session_commit_record(t->plan, t->answers, t->n_samples, clock_wall_ms(), &record, &t->err);
 
     if (rc == 0)
         rc = ledger_write_call(t->env->ledger, t->in.session_id, buf_str(&record),

@@ -1,5 +1,5 @@
 /*
- * What a call adds to its session: session_commit writes the record of one plan's answers.
+ * What a call adds to its session: session_commit_record writes the record of one plan's answers.
  * If they are long, session_bulk_record writes fragments before.
  */
 #ifndef RG_SESSION_SESSION_ANSWER_H
@@ -85,9 +85,9 @@ size_t session_bulk_bytes(const struct session_plan *p, const struct session_ans
 
 /* Writes the next fragment, of at most max_bytes, of the answers' long values if they have more
  * than max_bytes; the caller journals and applies it before the commit. Returns false if none is
- * left, or if session_commit would refuse the answers: session_commit comes next,
+ * left, or if session_commit_record would refuse the answers: session_commit_record comes next,
  * with the same answers. max_bytes must be the same in all calls. Texts and long rows that were
- * written may read as zeros from then on. Like session_commit, first settles answers that
+ * written may read as zeros from then on. Like session_commit_record, first settles answers that
  * are not settled (session_settle_answers). */
 bool session_bulk_record(struct session_plan *p, struct session_answer *answers, size_t n,
                          size_t max_bytes, uint64_t now_ms, struct buf *record);
@@ -95,8 +95,8 @@ bool session_bulk_record(struct session_plan *p, struct session_answer *answers,
 /* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Returns -1 with
  * ERR_SESSION_ENDED or ERR_STATE_CONFLICT; the caller then releases the plan. The session_apply of
  * that record frees the plan. */
-int session_commit(struct session_plan *p, struct session_answer *answers, size_t n,
-                   uint64_t now_ms, struct buf *record, struct err *e);
+int session_commit_record(struct session_plan *p, struct session_answer *answers, size_t n,
+                          uint64_t now_ms, struct buf *record, struct err *e);
 
 /* Returns the cause of the answer's position, as its commit found it. Returns `otherwise` for
  * unknown ids. */

@@ -1,7 +1,7 @@
 /*
  * A call of a session, from its position to its record: session_prepare_position makes a plan, the
  * other session_prepare_ functions complete it (session_prepare calls all of them). After the
- * engine has answered, session_bulk_record writes long values, and session_commit
+ * engine has answered, session_bulk_record writes long values, and session_commit_record
  * (session_answer.h) the call's record (session.h has the order). session_release releases a plan
  * that is not committed.
  */
@@ -136,7 +136,7 @@ size_t session_prompt_bytes(const struct session_plan *p, size_t enough);
 void session_drop_record(struct session_plan *p, uint64_t now_ms, struct buf *record);
 
 /* Checks whether the session would still take the call's commit. Returns -1 with ERR_SESSION_ENDED,
- * or the policy's error (ERR_STATE_CONFLICT). session_commit checks the same. */
+ * or the policy's error (ERR_STATE_CONFLICT). session_commit_record checks the same. */
 int session_check_commit(const struct session_plan *p, struct err *e);
 
 /* Records whether the call has no clients left. A different call may then take its chain

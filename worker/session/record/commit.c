@@ -537,8 +537,8 @@ bool session_bulk_record(struct session_plan *pub, struct session_answer *answer
 }
 
 /* Returns -1 with e if the call cannot be recorded; the call has failed then. */
-int session_commit(struct session_plan *pub, struct session_answer *answers, size_t n,
-                   uint64_t now_ms, struct buf *record, struct err *e)
+int session_commit_record(struct session_plan *pub, struct session_answer *answers, size_t n,
+                          uint64_t now_ms, struct buf *record, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     unsigned parts;

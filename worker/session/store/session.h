@@ -5,11 +5,11 @@
  * Life of a call:
  *
  *   session_prepare_position, _path, _render, _end (session_prepare: all at once)
- *     -> (engine) -> session_commit -> journal -> session_apply
+ *     -> (engine) -> session_commit_record -> journal -> session_apply
  *          (long values before that: session_bulk_record, journaled and applied in the same way)
  *       '-> session_release (error, cancel, client has left)
  *
- * All lasting changes are made by records: session_commit and the other *_record functions
+ * All lasting changes are made by records: session_commit_record and the other *_record functions
  * only WRITE a record (bytes for the journal) and change nothing; only session_apply changes the
  * session, both live and in replay, so that a replayed session cannot differ from the live one. The
  * caller's order is: record, journal append, apply, then send the client the end of its answer.

@@ -104,7 +104,7 @@ static void turn(struct world *w, const char *messages, const char *answer, bool
         a.rows[ROWS_EXPERTS] =
             (struct token_rows){str_of(block, (size_t)rows * experts), from, rows, 1, experts};
     }
-    cr_assert_eq(session_commit(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
+    cr_assert_eq(session_commit_record(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
     apply(w, &record);
 }
 
@@ -287,7 +287,7 @@ TEST(export, dropped_fields_that_are_no_json_are_not_recorded)
     a.ids = (struct token_span){&id, 1};
     a.message = json(&w, A("x"));
     cr_assert_eq(session_prepare(w.s, NULL, &w.arena, &in, &p, &e), 0, "%s", e.text);
-    cr_assert_eq(session_commit(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
+    cr_assert_eq(session_commit_record(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
     cr_expect_eq(session_apply(w.store, buf_str(&record), &e), -1);
     cr_expect_str_eq(e.text, "session record: a value is not JSON");
     session_release(w.store, p);

@@ -61,7 +61,8 @@ void ahead_commit(struct kit *k, struct session_plan *p, struct session_answer *
 {
     struct buf record = {0};
 
-    cr_assert_eq(session_commit(p, answers, n, ++k->now, &record, &k->err), 0, "%s", k->err.text);
+    cr_assert_eq(session_commit_record(p, answers, n, ++k->now, &record, &k->err), 0, "%s",
+                 k->err.text);
     ahead_apply(k, &record);
 }
 

@@ -145,7 +145,7 @@ int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut
 
     k->err = (struct err){0};
     (void)write_fragments(k, p, &a);
-    if (session_commit(p, &a, 1, ++k->now, &record, &k->err) != 0) {
+    if (session_commit_record(p, &a, 1, ++k->now, &record, &k->err) != 0) {
         session_release(k->store, p);
         buf_done(&record);
         return -1;

@@ -35,7 +35,7 @@ static void answer_with(struct kit *k, int32_t id)
     struct buf record = {0};
 
     cr_assert(p);
-    cr_assert_eq(session_commit(p, &a, 1, ++k->now, &record, &k->err), 0);
+    cr_assert_eq(session_commit_record(p, &a, 1, ++k->now, &record, &k->err), 0);
     cr_assert_eq(session_apply(k->store, buf_str(&record), &k->err), 0);
     buf_done(&record);
 }

@@ -392,7 +392,7 @@ static void commit_one(struct kit *k)
     struct buf record = {0};
 
     cr_assert_not_null(p);
-    cr_assert_eq(session_commit(p, &a, 1, ++k->now, &record, &k->err), 0);
+    cr_assert_eq(session_commit_record(p, &a, 1, ++k->now, &record, &k->err), 0);
     cr_assert_eq(session_apply(k->store, buf_str(&record), &k->err), 0);
     buf_done(&record);
 }
