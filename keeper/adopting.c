@@ -80,12 +80,14 @@ uint64_t adopting_claim_lost(struct fleet_keeper *k)
 
         if (ownership_is_claimed(k, p->index))
             continue;
-        if (!ownership_has_folder(k, p->index)) {
-            ownership_claim_seen(k, p);
+        if (!ownership_has_folder(k, p->index) && !ownership_is_avoided(k, p->index)) {
+            ownership_adopt(k, p);
             continue;
         }
         choice.refused = p->index;
-        choice.why = "its old folder is in this node's --state-dir";
+        choice.why = ownership_is_avoided(k, p->index)
+                         ? "its worker died again and again at this node"
+                         : "its old folder is in this node's --state-dir";
     }
     complain(k, &choice, q.now_ms);
     return choice.due_ms;

@@ -20,7 +20,7 @@
 #include "common/proc/heritage.h"
 #include "keeper/keeper_state.h"
 
-enum { BEATS_PER_LEASE = 5, REPORT_BEFORE_MS = 1000, LEAVE_MS = 20 };
+enum { BEATS_PER_LEASE = 5, REPORT_BEFORE_MS = 1000, LEAVE_MS = 20, RELEASE_MS = 200 };
 
 void keeper_fail(struct fleet_keeper *k, const char *why)
 {
@@ -159,7 +159,7 @@ static void on_leave(struct loop_timer *t)
 
     if (k->step == JOINED)
         ownership_release_idle(k);
-    loop_timer_set(k->loop, t, LEAVE_MS, on_leave);
+    loop_timer_set(k->loop, t, ownership_is_leaving(k) ? LEAVE_MS : RELEASE_MS, on_leave);
 }
 
 /* This node gives its places to others. */
@@ -215,8 +215,7 @@ int fleet_keeper_run(const struct heritage *h)
     }
     k->child.on_reload = on_keeper_reload;
     k->child.on_leave = on_keeper_leave;
-    if (ownership_is_leaving(k)) /* a keeper that ended before had the order */
-        loop_timer_set(k->loop, &k->leave, 1, on_leave);
+    loop_timer_set(k->loop, &k->leave, 1, on_leave);
     place_table_begin(k->table);
     reserve_slot(k);
     loop_timer_set(k->loop, &k->beat, k->lease_ms / BEATS_PER_LEASE, on_fleet_beat);
@@ -236,6 +235,7 @@ out:
     fleet_view_done(&k->view);
     vec_done(&k->renewals);
     vec_done(&k->claims);
+    vec_done(&k->avoided);
     store_url_done(&k->url);
     free(k);
     return status;

@@ -74,7 +74,7 @@ static void add_block(struct fleet_view *v, uint32_t block, const struct store_e
 
 static void count_place(struct fleet_view *v, const struct seen_place *p, uint32_t change)
 {
-    if (p->index / FLEET_BLOCK_SIZE < FLEET_BLOCKS)
+    if (!p->vacant && p->index / FLEET_BLOCK_SIZE < FLEET_BLOCKS)
         v->places_of_block[p->index / FLEET_BLOCK_SIZE] += change;
 }
 
@@ -88,8 +88,9 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
         p->index = index;
         (void)snprintf(p->key, sizeof(p->key), "%u", index);
         (void)map_set(&v->places, str_cstr(p->key), p);
-        count_place(v, p, 1);
         p->beat_ms = now_ms;
+    } else {
+        count_place(v, p, (uint32_t)-1);
     }
     if (p->beat != e->beat || !str_eq_c(e->owner, p->owner))
         p->beat_ms = now_ms;
@@ -100,7 +101,10 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
     p->beat = e->beat;
     p->version = e->version;
     p->whole = e->whole;
+    p->stale = false;
+    p->vacant = e->vacant && e->owner.len == 0 && index != FLEET_DISPATCHER;
     p->round = v->round;
+    count_place(v, p, 1);
 }
 
 /* Reads the number that follows `head` in a key. False: the key is of another kind. */
@@ -206,17 +210,33 @@ struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
     return map_get(&v->places, str_cstr(key));
 }
 
-uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name, uint32_t kept)
+/* Reports whether the node can have `wanted` indexes of its block. */
+static bool has_indexes(const struct fleet_view *v, const char *name, uint32_t block, size_t wanted)
+{
+    size_t used = 0;
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&v->places, &at));) {
+        const struct seen_place *p = slot->value;
+
+        used += p->index / FLEET_BLOCK_SIZE == block && !p->vacant && strcmp(p->owner, name) != 0;
+    }
+    return used + wanted <= FLEET_BLOCK_SIZE;
+}
+
+uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name, uint32_t kept,
+                                 size_t wanted)
 {
     const struct seen_block *own = kept < FLEET_BLOCKS ? fleet_view_block(v, kept) : NULL;
     uint32_t unused = FLEET_BLOCKS;
 
-    if (kept < FLEET_BLOCKS && (!own || !own->owner[0] || strcmp(own->owner, name) == 0))
+    if (kept < FLEET_BLOCKS && (!own || !own->owner[0] || strcmp(own->owner, name) == 0) &&
+        has_indexes(v, name, kept, wanted))
         return kept;
     for (uint32_t block = 0; block < FLEET_BLOCKS; block++) {
         const struct seen_block *b = fleet_view_block(v, block);
 
-        if (b && strcmp(b->owner, name) == 0)
+        if (b && strcmp(b->owner, name) == 0 && has_indexes(v, name, block, wanted))
             return block;
         if ((!b || !b->owner[0]) && v->places_of_block[block] == 0)
             unused = MIN_OF(unused, block);
@@ -346,7 +366,7 @@ static bool publish_place(const struct fleet_view *v, const struct seen_place *p
                                 .epoch = p->epoch,
                                 .whole = p->whole};
 
-    return place_table_set(t, &place);
+    return p->vacant ? place_table_set_vacant(t, p->index) : place_table_set(t, &place);
 }
 
 size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t lease_ms)

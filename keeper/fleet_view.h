@@ -40,6 +40,8 @@ struct seen_place {
     uint64_t epoch, base, beat, version;
     uint64_t beat_ms, seen_ms; /* when this beat and owner were seen first and last */
     bool whole;
+    bool vacant; /* no owner, no sessions: no node claims it but that of its block */
+    bool stale;  /* this node has released it since */
     uint32_t round;
 };
 
@@ -57,7 +59,7 @@ struct fleet_view {
     uint64_t unbroken_ms; /* since when changes are seen without a gap; 0: not yet */
     bool places_gone;     /* since the last publication */
     bool counted;         /* the places of nodes, for this publication */
-    uint32_t places_of_block[FLEET_BLOCKS];
+    uint32_t places_of_block[FLEET_BLOCKS]; /* those that are not vacant */
 };
 
 void fleet_view_done(struct fleet_view *v);
@@ -80,8 +82,10 @@ struct seen_block *fleet_view_block(const struct fleet_view *v, uint32_t block);
 struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index);
 
 /* Returns the block `kept` if no other node has it, else one that the node has, else the smallest
- * free one. FLEET_BLOCKS: `kept` is none; all are used. */
-uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name, uint32_t kept);
+ * free one. A block has `wanted` indexes that are vacant, new or the node's own. FLEET_BLOCKS:
+ * `kept` is none; all are used. */
+uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name, uint32_t kept,
+                                 size_t wanted);
 
 /* True if the node's beat has changed since the connection was made: it lives. */
 bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n);

@@ -156,13 +156,21 @@ static bool check_kept_block(struct fleet_keeper *k)
     return false;
 }
 
+/* Counts the indexes that the block must have. A node that serves already keeps its block. */
+static size_t count_wanted(const struct fleet_keeper *k)
+{
+    bool serves = k->h->upgraded || place_table_self(k->table) != FLEET_NO_NODE;
+
+    return serves ? 0 : atomic_load(&k->h->board->workers);
+}
+
 /* Chooses the block, which the node's entry names. False: the node cannot join. */
 static bool choose_block(struct fleet_keeper *k)
 {
     const struct config *c = k->h->config;
     char text[160];
 
-    k->entry.block = fleet_view_choose_block(&k->view, k->name, k->kept_block);
+    k->entry.block = fleet_view_choose_block(&k->view, k->name, k->kept_block, count_wanted(k));
     if (k->entry.block == FLEET_BLOCKS) {
         keeper_fail(k, "all blocks of indexes are used: too many nodes have had other names");
         return false;

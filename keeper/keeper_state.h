@@ -5,6 +5,7 @@
  *     opening.c        the node's files, and the check of the server
  *     join.c           the way from the first connection to the first place
  *     ownership.c      claims and renewals
+ *     releases.c       places that this node gives up
  *     adopting.c       claims of places of lost nodes
  *     dispatcher_place.c   claims of the place of the dispatcher
  *     fleet_figures.c  metrics
@@ -40,6 +41,12 @@ struct node_watch {
     uint64_t beat, since_ms;
 };
 
+/* A place whose worker died again and again here. */
+struct avoided_place {
+    uint32_t index;
+    uint64_t until_ms; /* clock_boot_ms before which this node does not claim it */
+};
+
 struct fleet_keeper {
     struct child child;
     struct loop *loop;
@@ -49,7 +56,7 @@ struct fleet_keeper {
     struct store *store;
     uint64_t lease_ms;
     struct loop_timer beat, look; /* look: a list between two beats */
-    struct loop_timer leave;      /* looks for places without a worker */
+    struct loop_timer leave;      /* releases places without a worker */
 
     char name[FLEET_NAME_MAX];
     struct node_entry entry;   /* this node writes it */
@@ -66,8 +73,9 @@ struct fleet_keeper {
 
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
     bool renewing;
-    uint64_t sent_ms;            /* when that call was sent */
-    VEC(uint32_t) claims;        /* indexes whose claim or release has no answer yet */
+    uint64_t sent_ms;     /* when that call was sent */
+    VEC(uint32_t) claims; /* indexes whose claim or release has no answer yet */
+    VEC(struct avoided_place) avoided;
     size_t unserved;             /* places that no living node owns */
     uint64_t complained_ms;      /* when they were logged last; 0: not yet */
     uint64_t desk_complained_ms; /* the same for the dispatcher's place */
@@ -122,10 +130,10 @@ void join_restore(struct fleet_keeper *k);
 
 /* --- ownership.c --- */
 
-/* Claims all places that the store says are this node's, and those of its block without an owner.
- * Then claims new ones until `wanted` of the block are owned or claimed. Returns the number of
- * those that are owned now. Ends the process if the block has too few. A node that leaves claims
- * nothing. */
+/* Claims all places that the store says are this node's, and those of its block without an owner
+ * that have sessions. Then claims vacant and new ones until `wanted` of the block are owned or
+ * claimed. Returns the number of those that are owned now. Ends the process if the block has too
+ * few. A node that leaves claims nothing. */
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
 
 /* Claims new places that workers of this node need, and those whose claim had no answer. */
@@ -134,8 +142,8 @@ void ownership_claim_needed(struct fleet_keeper *k);
 /* True if a claim or release of the place has no answer yet. */
 bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index);
 
-/* True if the state folder has sessions of the place. */
-bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
+/* A claim or release of the place was answered. */
+void ownership_end_call(struct fleet_keeper *k, uint32_t index);
 
 /* True if a claim of this node was done, but its answer was lost. */
 bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place *p);
@@ -157,14 +165,33 @@ bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p);
 /* Claims a place that was claimed before, by this node or another. */
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p);
 
+/* Claims a place without a living owner. Releases it again if it has no sessions. */
+void ownership_adopt(struct fleet_keeper *k, const struct seen_place *p);
+
 /* Renews the owned places that are not being claimed, unless a renewal has no answer yet. */
 void ownership_renew(struct fleet_keeper *k);
 
 /* True if this node gives its places to others. */
 bool ownership_is_leaving(const struct fleet_keeper *k);
 
-/* Releases the places that no worker has any more and of which the store has all records. */
+/* --- releases.c --- */
+
+/* Releases a place, which no worker serves. */
+void ownership_release(struct fleet_keeper *k, uint32_t index, uint64_t epoch);
+
+/* Releases the places that this node gives up, when their workers have ended and the store has all
+ * records. */
 void ownership_release_idle(struct fleet_keeper *k);
+
+/* True if this node has released the place lately, because its worker died again and again. */
+bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
+
+/* True if the state folder has sessions of the place. */
+bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
+
+/* Renames the folder of a vacant place, whose sessions ended at another node. False: it is in the
+ * way. */
+bool ownership_put_vacant(const struct fleet_keeper *k, uint32_t index);
 
 /* --- adopting.c --- */
 

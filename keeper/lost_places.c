@@ -87,7 +87,8 @@ static void list_claimable(const struct fleet_view *v, const struct lost_query *
         uint64_t lost_ms = fleet_view_lost_ms(v, p, q->lease_ms);
         const char *obstacle;
 
-        if (p->index == FLEET_DISPATCHER || strcmp(p->owner, v->self) == 0 || lost_ms == 0)
+        if (p->index == FLEET_DISPATCHER || p->vacant || p->stale ||
+            strcmp(p->owner, v->self) == 0 || lost_ms == 0)
             continue;
         if (lost_ms > p->seen_ms) {
             choice->due_ms = choice->due_ms ? MIN_OF(choice->due_ms, lost_ms) : lost_ms;

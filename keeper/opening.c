@@ -106,8 +106,9 @@ int opening_keep_block(struct fleet_keeper *k, struct err *e)
     if (k->kept_block == k->entry.block)
         return 0;
     if (k->kept_block < FLEET_BLOCKS)
-        log_error(NULL, "this node has other indexes now, ignoring its sessions of before",
-                  LOG_U("from_index", k->kept_block * FLEET_BLOCK_SIZE));
+        log_warn(NULL, "this node has other indexes now",
+                 LOG_U("from_index", k->entry.block * FLEET_BLOCK_SIZE),
+                 LOG_U("before", k->kept_block * FLEET_BLOCK_SIZE));
     block_path(k, path);
     (void)snprintf(text, sizeof(text), "%u", k->entry.block);
     if (write_state(path, str_cstr(text), e))

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -29,7 +28,8 @@ struct place_claim {
     uint64_t known;
     uint64_t sent_ms;
     unsigned tries;
-    bool adopts; /* this node has not got the journal of the place */
+    bool adopts;  /* this node has not got the journal of the place */
+    bool vacates; /* a place without sessions is released again */
     bool incomplete;
 };
 
@@ -81,22 +81,17 @@ void ownership_claim_dispatcher(struct fleet_keeper *k, const struct seen_place 
                 p->beat);
 }
 
-bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index)
-{
-    char path[4096 + 32];
-
-    if (index == FLEET_DISPATCHER)
-        (void)snprintf(path, sizeof(path), "%s/dispatcher", k->h->state_dir);
-    else
-        (void)snprintf(path, sizeof(path), "%s/worker-%u", k->h->state_dir, index);
-    return access(path, F_OK) == 0;
-}
-
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p)
 {
     start_claim(
         k, (struct place_claim){.index = p->index, .adopts = !ownership_has_folder(k, p->index)},
         p->beat);
+}
+
+void ownership_adopt(struct fleet_keeper *k, const struct seen_place *p)
+{
+    start_claim(k, (struct place_claim){.index = p->index, .adopts = true, .vacates = true},
+                p->beat);
 }
 
 bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index)
@@ -107,7 +102,7 @@ bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index)
     return false;
 }
 
-static void forget_claim(struct fleet_keeper *k, uint32_t index)
+void ownership_end_call(struct fleet_keeper *k, uint32_t index)
 {
     for (size_t i = 0; i < k->claims.n; i++)
         if (k->claims.at[i] == index) {
@@ -159,16 +154,22 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         send_claim(c, a->beat); /* an earlier try was done, but its answer was lost */
         return;
     }
+    if (done && c->vacates && a->whole && a->n_logs == 0) {
+        ownership_end_call(k, c->index);
+        ownership_release(k, c->index, a->epoch);
+        free(c);
+        return;
+    }
     if (done) {
         enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch),
                     c->adopts);
         place_table_set_renewed(k->table, c->index, c->sent_ms);
-        if (c->adopts && a->whole && loop_timer_active(&k->leave)) /* no worker will serve it */
+        if (c->adopts && a->whole && ownership_is_leaving(k)) /* no worker will serve it */
             place_table_report_left(k->table, c->index, a->epoch);
     } else {
         log_refusal(c, a);
     }
-    forget_claim(k, c->index);
+    ownership_end_call(k, c->index);
     free(c);
     if (done && k->claims.n == 0 && k->step == JOIN_PLACES)
         keeper_list(k); /* after a refusal the next beat does it */
@@ -187,15 +188,17 @@ bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_pla
            !place_table_own_epoch(k->table, p->index) && !ownership_has_folder(k, p->index);
 }
 
-/* True if a start may claim a place: this build reads its records, and it is ours, or one of our
- * block without an owner. Sessions here of a place without an owner are put aside first. */
+/* True if a start must claim a place: this build reads its records, and it is ours, or one of our
+ * block without an owner that has sessions. Sessions here of a place without an owner are put aside
+ * first. */
 static bool is_claimable(const struct fleet_keeper *k, const struct seen_place *p)
 {
-    if (p->index == FLEET_DISPATCHER || p->version > k->entry.newest_record ||
+    if (p->index == FLEET_DISPATCHER || p->stale || p->version > k->entry.newest_record ||
         ownership_is_incomplete(k, p))
         return false;
-    return is_ours(k, p) || (!p->owner[0] && p->index / FLEET_BLOCK_SIZE == k->entry.block &&
-                             !ownership_has_folder(k, p->index));
+    return is_ours(k, p) ||
+           (!p->owner[0] && !p->vacant && p->index / FLEET_BLOCK_SIZE == k->entry.block &&
+            !ownership_has_folder(k, p->index));
 }
 
 bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place *p)
@@ -248,12 +251,14 @@ size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
         return wanted;
     owned = claim_known(k, &claimed);
     for (uint32_t i = 0; i < FLEET_BLOCK_SIZE && owned + claimed < wanted; i++) {
-        if (fleet_view_place(&k->view, first + i))
+        const struct seen_place *p = fleet_view_place(&k->view, first + i);
+
+        if (p && !p->vacant)
             continue;
         if (place_table_own_epoch(k->table, first + i)) {
             owned++;
-        } else {
-            claim_place(k, first + i, 0, 0);
+        } else if (!p || ownership_put_vacant(k, first + i)) {
+            claim_place(k, first + i, p ? p->beat : 0, 0);
             claimed++;
         }
     }
@@ -276,67 +281,16 @@ void ownership_claim_needed(struct fleet_keeper *k)
         if (state == BOARD_EMPTY || state == BOARD_RETIRING ||
             place_table_own_epoch(k->table, index) || ownership_is_claimed(k, index))
             continue;
-        if (!p && index / FLEET_BLOCK_SIZE == k->entry.block)
-            claim_place(k, index, 0, 0);
+        if ((!p || p->vacant) && index / FLEET_BLOCK_SIZE == k->entry.block)
+            claim_place(k, index, p ? p->beat : 0, 0);
         else if (p && is_ours(k, p) && is_claimable(k, p))
             claim_place(k, index, p->beat, 0);
     }
 }
 
-/* --- releases --- */
-
-struct place_release {
-    struct fleet_keeper *k;
-    uint32_t index;
-    uint64_t epoch;
-};
-
-static void on_released(void *ctx, const struct store_answer *a)
-{
-    struct place_release *r = ctx;
-    struct fleet_keeper *k = r->k;
-
-    if (!k->ending) {
-        keeper_check_answer(k, a);
-        forget_claim(k, r->index);
-        if (a->verdict == STORE_DONE || a->verdict == STORE_FENCED) {
-            (void)place_table_set_own(k->table, r->index, 0, 0);
-            log_info(NULL, "place released", LOG_U("index", r->index),
-                     LOG_T("result", store_verdict_name(a->verdict)));
-        }
-    }
-    free(r);
-}
-
 bool ownership_is_leaving(const struct fleet_keeper *k)
 {
     return atomic_load(&k->h->board->leaving) != 0;
-}
-
-/* True if a process of this node serves the place. */
-static bool has_process(const struct fleet_keeper *k, uint32_t index)
-{
-    const struct board *b = k->h->board;
-
-    return index == FLEET_DISPATCHER ? atomic_load(&b->slots[BOARD_DISPATCHER].state) != BOARD_EMPTY
-                                     : board_resolve(b, index) >= 0;
-}
-
-void ownership_release_idle(struct fleet_keeper *k)
-{
-    struct fleet_own_place own;
-
-    for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
-        struct place_release *r;
-
-        if (own.epoch == 0 || own.left_epoch != own.epoch || has_process(k, own.index) ||
-            ownership_is_claimed(k, own.index))
-            continue;
-        r = mem_zalloc(sizeof(*r));
-        *r = (struct place_release){k, own.index, own.epoch};
-        *vec_push(&k->claims) = own.index; /* no renewal meanwhile */
-        store_release(k->store, own.index, own.epoch, (struct store_call){on_released, r});
-    }
 }
 
 /* --- renewals --- */

@@ -22,6 +22,8 @@ static bool may_exist(const struct place_table *t, uint32_t index)
 
     if (place_table_self(t) == FLEET_NO_NODE)
         return true;
+    if (place_table_is_vacant(t, index) && place_table_own_epoch(t, index) == 0)
+        return false;
     if (has_places(t, index / FLEET_BLOCK_SIZE))
         return place_table_had(t, index) || place_table_own_epoch(t, index) != 0;
     for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {

@@ -57,13 +57,15 @@ static void assign_to(struct supervisor *s, struct process *to, unsigned place)
     }
 }
 
-/* A place that another node has is passed to nobody. Without an adopter this node leaves its fleet:
- * what waits in the socket is refused. */
+/* A place that another node has, or that this node gives up, is passed to nobody. Without an
+ * adopter this node leaves its fleet: what waits in the socket is refused. */
 static void pass_place(struct supervisor *s, const struct process *from, struct process *to,
                        const struct heritage_place *given)
 {
     if (from->heritage.role == ROLE_WORKER && fleet_places_is_taken(s, given->index))
         fleet_places_forget(s, given->place);
+    else if (from->heritage.role == ROLE_WORKER && fleet_places_end(s, given))
+        return; /* the keeper releases it */
     else if (to)
         assign_to(s, to, given->place);
     else if (from->heritage.role == ROLE_WORKER)
@@ -117,14 +119,15 @@ static int assign_leftover(struct supervisor *s, uint32_t index, struct err *e)
 }
 
 /* Returns true if a worker that is wanted has to serve the folder's index. In a fleet a folder of a
- * place that another node has is put aside. Other nodes' indexes get workers of their own. */
+ * place that another node has or had is put aside. Other nodes' indexes get workers of their own.
+ */
 static bool is_leftover(const struct supervisor *s, uint32_t index)
 {
     uint32_t place = index - s->board->worker_base;
 
     if (!s->fleet)
         return place < BOARD_WORKERS_MAX && !s->processes[BOARD_WORKER0 + place].wanted;
-    if (fleet_places_is_taken(s, index))
+    if (fleet_places_is_taken(s, index) || place_table_is_vacant(s->fleet, index))
         fleet_places_put_aside(s, index);
     else if (place_table_own_epoch(s->fleet, index) == 0)
         log_warn(NULL, "a journal of a place that this node does not own, ignoring",

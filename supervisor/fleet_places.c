@@ -6,24 +6,24 @@
  *                   this node's own block only
  *   a place less    its worker ends. Its folder is put aside, because the owner continues from the
  *                   store's records; a new worker of the block replaces the one that ended
+ *   an empty place  came from another node, and its sessions have ended: its worker ends, and the
+ *                   keeper releases it. So is a place whose worker died again and again
  *
  * The dispatcher runs on the node that owns its place, in the same way.
  */
-#include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/fleet/place_table.h"
 #include "common/proc/config.h"
+#include "common/proc/place_folder.h"
 #include "common/proc/status.h"
 #include "supervisor/fleet_settings.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
-enum { PATH_SIZE = 4096 + 32 };
+enum { DEATHS_MAX = 5 /* of a worker of another node's place, in a row */ };
 
 /* --- start --- */
 
@@ -86,6 +86,7 @@ int fleet_places_choose(struct supervisor *s, uint32_t index)
         if (!is_unused(s, place))
             continue;
         board_set_index(s->board, place, index);
+        board_set_came(s->board, place, false);
         return (int)place;
     }
     return -1;
@@ -109,55 +110,121 @@ void fleet_places_want_block(struct supervisor *s)
 
 /* --- folders --- */
 
-/* Renames the folder of a place to worker-INDEX.END, or to the next name that no file has, which is
- * returned. False: there is no folder, or it could not be renamed. */
+/* Renames the folder of a place. False: there is no folder, or it could not be renamed. */
 static bool rename_folder(const struct supervisor *s, uint32_t index, const char *end,
-                          char aside[PATH_SIZE + 32])
+                          char ret[PLACE_FOLDER_MAX])
 {
-    char path[PATH_SIZE];
+    struct err e;
+    int rc = place_folder_rename(s->config->state_dir, index, end, ret, &e);
 
-    if (index == FLEET_DISPATCHER)
-        (void)snprintf(path, sizeof(path), "%s/dispatcher", s->config->state_dir);
-    else
-        (void)snprintf(path, sizeof(path), "%s/worker-%u", s->config->state_dir, index);
-    if (access(path, F_OK) != 0)
-        return false;
-    (void)snprintf(aside, PATH_SIZE + 32, "%s.%s", path, end);
-    for (unsigned n = 2; access(aside, F_OK) == 0; n++)
-        (void)snprintf(aside, PATH_SIZE + 32, "%s.%s-%u", path, end, n);
-    if (rename(path, aside) == 0)
-        return true;
-    log_error(NULL, "cannot put aside the sessions of a place that another node may have",
-              LOG_T("folder", path), LOG_T("reason", strerror(errno)));
-    return false;
+    if (rc < 0)
+        log_error(NULL, "cannot put aside the sessions of a place that another node may have",
+                  LOG_U("index", index), LOG_T("reason", e.text));
+    return rc == 0;
 }
 
 void fleet_places_put_aside(const struct supervisor *s, uint32_t index)
 {
-    char aside[PATH_SIZE + 32];
+    char aside[PLACE_FOLDER_MAX];
 
-    if (rename_folder(s, index, "lost", aside))
+    if (rename_folder(s, index, PLACE_FOLDER_LOST, aside))
         log_warn(NULL, "another node has a place of this node, its folder is kept",
                  LOG_U("index", index), LOG_T("folder", aside));
+}
+
+void fleet_places_put_vacant(const struct supervisor *s, uint32_t index)
+{
+    if (s->fleet && place_table_is_vacant(s->fleet, index))
+        fleet_places_put_aside(s, index);
 }
 
 void fleet_places_put_released(const struct supervisor *s)
 {
     struct fleet_own_place own;
-    char aside[PATH_SIZE + 32];
+    char aside[PLACE_FOLDER_MAX];
 
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch == 0 && own.left_epoch > 0 && rename_folder(s, own.index, "released", aside))
+        if (own.epoch == 0 && own.left_epoch > 0 &&
+            (s->phase != PHASE_SERVING ||
+             (own.index != FLEET_DISPATCHER && !fleet_places_is_served(s, own.index))) &&
+            rename_folder(s, own.index, PLACE_FOLDER_RELEASED, aside))
             log_info(NULL, "a place was released, its folder is kept", LOG_U("index", own.index),
                      LOG_T("folder", aside));
+}
+
+/* Frees a place of the board. */
+static void free_place(struct supervisor *s, uint32_t place)
+{
+    listeners_close_worker(&s->listeners, place);
+    board_set_index(s->board, place, s->board->worker_base + place);
+    board_set_came(s->board, place, false);
+    atomic_store(&s->board->slots[BOARD_WORKER0 + place].adopter, 0);
 }
 
 void fleet_places_forget(struct supervisor *s, uint32_t place)
 {
     fleet_places_put_aside(s, board_index(s->board, place));
-    listeners_close_worker(&s->listeners, place);
-    board_set_index(s->board, place, s->board->worker_base + place);
-    atomic_store(&s->board->slots[BOARD_WORKER0 + place].adopter, 0);
+    free_place(s, place);
+}
+
+/* --- places that are given up --- */
+
+/* Reports whether the store has every record of the place that was answered: under this epoch all
+ * were sent, or there are none of before. */
+static bool has_all(const struct fleet_own_place *own)
+{
+    return own->left_epoch == own->epoch || own->base == own->epoch;
+}
+
+bool fleet_places_end(struct supervisor *s, const struct heritage_place *given)
+{
+    struct fleet_own_place own;
+    bool abandoned, leaves = atomic_load(&s->board->leaving) != 0;
+
+    if (!s->fleet || !place_table_find_own(s->fleet, given->index, &own) || own.epoch == 0)
+        return false;
+    abandoned = own.abandoned_epoch == own.epoch;
+    if (!abandoned && !leaves)
+        return false;
+    if (has_all(&own))
+        place_table_report_left(s->fleet, own.index, own.epoch);
+    else
+        place_table_abandon(s->fleet, own.index, 0, false); /* it gets a worker again */
+    if (abandoned)
+        free_place(s, given->place);
+    return abandoned;
+}
+
+bool fleet_places_abandon_failed(struct supervisor *s, const struct process *p)
+{
+    struct fleet_own_place own;
+
+    if (s->phase != PHASE_SERVING || p->deaths < DEATHS_MAX ||
+        !place_table_find_own(s->fleet, p->heritage.index, &own) || own.epoch == 0 ||
+        !has_all(&own) || !place_table_has_successor(s->fleet))
+        return false;
+    log_error(NULL, "the worker of another node's place died again and again, giving up the place",
+              LOG_U("index", own.index), LOG_U("deaths", p->deaths));
+    place_table_abandon(s->fleet, own.index, own.epoch, true);
+    reload_retire(s, p->heritage.slot);
+    return true;
+}
+
+/* Ends the workers of empty places that came from other nodes. */
+static void end_empty(struct supervisor *s)
+{
+    struct fleet_own_place own;
+
+    for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
+        if (!s->processes[BOARD_WORKER0 + place].wanted || !board_is_foreign(s->board, place) ||
+            !place_table_find_own(s->fleet, board_index(s->board, place), &own) || own.epoch == 0 ||
+            own.empty_epoch != own.epoch)
+            continue;
+        log_info(NULL, "the sessions of another node's place have ended, giving it up",
+                 LOG_U("index", own.index));
+        place_table_abandon(s->fleet, own.index, own.epoch, false);
+        reload_retire(s, BOARD_WORKER0 + place);
+    }
 }
 
 /* --- changes --- */
@@ -171,6 +238,7 @@ static void want_worker(struct supervisor *s, uint32_t index)
         log_error(NULL, "no place is left for a worker, ignoring", LOG_U("index", index));
         return;
     }
+    board_set_came(s->board, (uint32_t)place, true);
     spawn_prepare(s, BOARD_WORKER0 + (unsigned)place);
     if (s->phase == PHASE_SERVING)
         spawn_start(s, BOARD_WORKER0 + (unsigned)place);
@@ -215,8 +283,20 @@ void fleet_places_want(struct supervisor *s)
 
     want_dispatcher(s);
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch > 0 && own.index != FLEET_DISPATCHER && !fleet_places_is_served(s, own.index))
+        if (own.epoch > 0 && own.abandoned_epoch != own.epoch && own.index != FLEET_DISPATCHER &&
+            !fleet_places_is_served(s, own.index))
             want_worker(s, own.index);
+}
+
+/* Reports the places as left that have no worker yet. */
+static void leave_unserved(const struct supervisor *s)
+{
+    struct fleet_own_place own;
+
+    for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
+        if (own.epoch > 0 && own.index != FLEET_DISPATCHER && has_all(&own) &&
+            !fleet_places_is_served(s, own.index))
+            place_table_report_left(s->fleet, own.index, own.epoch);
 }
 
 void fleet_places_leave(struct supervisor *s)
@@ -241,6 +321,7 @@ void fleet_places_leave(struct supervisor *s)
             reload_retire(s, BOARD_WORKER0 + i);
     if (s->processes[BOARD_DISPATCHER].wanted)
         reload_retire(s, BOARD_DISPATCHER);
+    leave_unserved(s);
 }
 
 bool fleet_places_are_gone(const struct supervisor *s)
@@ -291,5 +372,7 @@ void fleet_places_follow(struct supervisor *s)
     s->fleet_generation = generation;
     if (end_taken(s) > 0)
         reload_scale_workers(s);
+    end_empty(s);
+    fleet_places_put_released(s);
     fleet_places_want(s);
 }

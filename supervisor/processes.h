@@ -29,12 +29,13 @@ struct process {
     struct loop_timer respawn;
     bool wanted;                    /* the slot should have a process */
     bool killed;                    /* we killed the process: stuck or too slow to start */
+    unsigned deaths;                /* number of deaths in a row, each soon after the start */
     char why[240];                  /* the process's own report of why it could not start */
     struct heritage_place *adopted; /* worker: heritage.adopted points here */
 };
 
-/* True for a worker of a lost node's place, which must not end this gateway, too: no start waits
- * for it. */
+/* True for a worker of a place that came from another node, which must not end this gateway, too:
+ * no start waits for it. */
 bool process_is_foreign(const struct process *p);
 
 /* Writes what ended the process into `out`: "killed by signal 9 (Killed)", "exit status 3". */

@@ -84,6 +84,8 @@ static void scale_role(struct supervisor *s, unsigned first, unsigned n, unsigne
 
     for (unsigned i = 0; i < n && wanted < target; i++) {
         if (is_free(s, first + i)) {
+            if (first == BOARD_WORKER0)
+                fleet_places_put_vacant(s, s->board->worker_base + i);
             spawn_prepare(s, first + i);
             spawn_start(s, first + i);
             wanted++;

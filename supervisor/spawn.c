@@ -80,6 +80,7 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
     h->state_dir = s->config->state_dir;
     p->control_fd = -1;
     p->backoff_ms = p->first_ms = 0;
+    p->deaths = 0;
     p->wanted = true;
     spawn_set_state(s, slot, BOARD_STARTING);
 }

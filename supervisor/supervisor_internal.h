@@ -208,8 +208,19 @@ void fleet_places_follow(struct supervisor *s);
 /* Renames the folder of a place that another node has, if there is one: worker-INDEX.lost. */
 void fleet_places_put_aside(const struct supervisor *s, uint32_t index);
 
+/* Like fleet_places_put_aside, if the place is vacant: another node had it. */
+void fleet_places_put_vacant(const struct supervisor *s, uint32_t index);
+
 /* Renames the folders of places that this node has released: worker-INDEX.released. */
 void fleet_places_put_released(const struct supervisor *s);
+
+/* Gives up the place of a worker that died again and again, if another node can take it. Returns
+ * false if this node keeps it. */
+bool fleet_places_abandon_failed(struct supervisor *s, const struct process *p);
+
+/* The worker of a place has ended. If this node gives the place up, reports it to the keeper as
+ * left, unless the store may lack records. Returns true if no worker adopts the place. */
+bool fleet_places_end(struct supervisor *s, const struct heritage_place *given);
 
 /* Ends all workers, so that the keeper releases their places. */
 void fleet_places_leave(struct supervisor *s);

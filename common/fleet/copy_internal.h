@@ -46,6 +46,8 @@ struct copy_place {
     size_t in_flight;               /* bytes of appends without an answer */
     struct list_head behind;        /* copy_log.behind: logs that have more to send */
     struct list_head unasked;       /* copy_log.unasked: logs to read, the next one first */
+    size_t n_logs;                  /* sessions with records here or in the store */
+    bool told_empty;                /* the place table shows that no session has records */
     size_t n_unread, n_reading;     /* unread logs; those being read, which left the list */
     uint64_t read_ms;               /* time before which no log is read; 0: no pause */
     bool proved;                    /* a record of a log that was read was sent in this round */

@@ -6,8 +6,8 @@
  *     entry            key             value
  *     node, block      "node:NAME"     text of its writer, with an edition
  *     orders, fleet    "orders"        the same
- *     place            "place:INDEX"   owner, epoch, beat, whole (FLEET_DISPATCHER: "place:d")
- *     log of a session                 records first .. next-1
+ *     place            "place:INDEX"   owner, epoch, beat, whole, vacant (FLEET_DISPATCHER:
+ * "place:d") log of a session                 records first .. next-1
  *
  * Calls on one store are done in the order in which they were made. Only claims may overtake and be
  * overtaken. Each call ends with one call of its function, never before the call has returned.
@@ -82,6 +82,7 @@ struct store_answer {
     uint64_t epoch, base, beat;
     bool whole;
     uint64_t version; /* newest record version */
+    uint64_t n_logs;  /* number of sessions that have a log */
 
     /* append and renew: what was not accepted, in the order of the call */
     const struct store_refusal *refused;
@@ -138,6 +139,7 @@ struct store_entry {
     struct str owner;
     uint64_t epoch, base, version;
     bool whole;
+    bool vacant; /* of a place without an owner: no session had a log when it was released */
 };
 
 /* entry NULL: all entries have been reported, and changes follow. `why`: changes may be missed
@@ -235,7 +237,7 @@ static inline void store_watch(struct store *s, store_watch_fn fn, void *ctx)
 }
 
 /* Leaves the place without an owner, whole, and with an epoch of its own, so that nothing more is
- * recorded to it. */
+ * recorded to it. Marks it as vacant if no session has a log. */
 static inline void store_release(struct store *s, uint32_t place, uint64_t epoch,
                                  struct store_call call)
 {

@@ -21,6 +21,7 @@ enum {
     NODE_READS = 1000, /* of one row, until its change ends; the keeper may have died within it */
     EPOCH_SHIFT = 12,  /* a place's word: epoch, whole, 1 + slot of the owner */
     WHOLE_BIT = 1 << 11,
+    VACANT = WHOLE_BIT, /* the word of a place without owner and sessions: it has no epoch */
     NODE_MASK = WHOLE_BIT - 1,
 };
 
@@ -32,7 +33,7 @@ struct place_row {
 struct own_row {
     _Atomic uint64_t key; /* 1 + index; 0: free */
     _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind,
-        left_epoch;
+        left_epoch, empty_epoch, abandoned_epoch, failed_epoch;
 };
 
 struct node_row {
@@ -133,7 +134,7 @@ static bool read_row(const struct place_row *row, struct fleet_place *ret)
     uint64_t key = load_word(&row->key), word = load_word(&row->word);
     uint32_t owner = (uint32_t)(word & NODE_MASK);
 
-    if (key == 0 || word == 0)
+    if (key == 0 || word == 0 || word == VACANT)
         return false;
     *ret = (struct fleet_place){.index = (uint32_t)(key - 1),
                                 .node = owner ? owner - 1 : FLEET_NO_NODE,
@@ -155,14 +156,11 @@ bool place_table_next(const struct place_table *t, size_t *at, struct fleet_plac
     return false;
 }
 
-bool place_table_set(struct place_table *t, const struct fleet_place *place)
+/* False: FLEET_PLACES_MAX places are known. */
+static bool set_word(struct place_table *t, uint32_t index, uint64_t word)
 {
-    struct place_row *row = &t->places[find_row(t, place->index)];
-    uint64_t owner = place->node < FLEET_NODES_MAX ? place->node + 1 : 0;
-    uint64_t word = place->epoch << EPOCH_SHIFT | (place->whole ? (uint64_t)WHOLE_BIT : 0) | owner;
+    struct place_row *row = &t->places[find_row(t, index)];
 
-    if (place->epoch == 0 || place->epoch > FLEET_EPOCH_MAX)
-        return false;
     if (load_word(&row->key) == 0) {
         if (t->n_places == FLEET_PLACES_MAX)
             return false;
@@ -171,9 +169,29 @@ bool place_table_set(struct place_table *t, const struct fleet_place *place)
     if (load_word(&row->word) == word)
         return true;
     store_word(&row->word, word);
-    store_word(&row->key, (uint64_t)place->index + 1);
+    store_word(&row->key, (uint64_t)index + 1);
     count_change(t);
     return true;
+}
+
+bool place_table_set(struct place_table *t, const struct fleet_place *place)
+{
+    uint64_t owner = place->node < FLEET_NODES_MAX ? place->node + 1 : 0;
+    uint64_t word = place->epoch << EPOCH_SHIFT | (place->whole ? (uint64_t)WHOLE_BIT : 0) | owner;
+
+    return place->epoch > 0 && place->epoch <= FLEET_EPOCH_MAX && set_word(t, place->index, word);
+}
+
+bool place_table_set_vacant(struct place_table *t, uint32_t index)
+{
+    return set_word(t, index, VACANT);
+}
+
+bool place_table_is_vacant(const struct place_table *t, uint32_t index)
+{
+    const struct place_row *row = &t->places[find_row(t, index)];
+
+    return load_word(&row->key) != 0 && load_word(&row->word) == VACANT;
 }
 
 void place_table_remove(struct place_table *t, uint32_t index)
@@ -188,7 +206,7 @@ void place_table_remove(struct place_table *t, uint32_t index)
 
 bool place_table_had(const struct place_table *t, uint32_t index)
 {
-    return load_word(&t->places[find_row(t, index)].key) != 0;
+    return load_word(&t->places[find_row(t, index)].key) != 0 && !place_table_is_vacant(t, index);
 }
 
 /* --- nodes --- */
@@ -347,26 +365,41 @@ bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t 
            place_table_may_answer(t, index, now_ms);
 }
 
+/* False: the row is free. */
+static bool read_own(const struct own_row *row, struct fleet_own_place *ret)
+{
+    uint64_t key = load_word(&row->key);
+
+    if (key == 0)
+        return false;
+    *ret = (struct fleet_own_place){.index = (uint32_t)(key - 1),
+                                    .epoch = load_word(&row->epoch),
+                                    .base = load_word(&row->base),
+                                    .answers_ms = load_word(&row->answers_ms),
+                                    .renewed_ms = load_word(&row->renewed_ms),
+                                    .whole_epoch = load_word(&row->whole_epoch),
+                                    .fenced_epoch = load_word(&row->fenced_epoch),
+                                    .left_epoch = load_word(&row->left_epoch),
+                                    .empty_epoch = load_word(&row->empty_epoch),
+                                    .abandoned_epoch = load_word(&row->abandoned_epoch),
+                                    .failed_epoch = load_word(&row->failed_epoch),
+                                    .behind = load_word(&row->behind)};
+    return true;
+}
+
 bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_own_place *ret)
 {
-    while (*at < OWN_ROWS) {
-        const struct own_row *row = &t->own[(*at)++];
-        uint64_t key = load_word(&row->key);
-
-        if (key == 0)
-            continue;
-        *ret = (struct fleet_own_place){.index = (uint32_t)(key - 1),
-                                        .epoch = load_word(&row->epoch),
-                                        .base = load_word(&row->base),
-                                        .answers_ms = load_word(&row->answers_ms),
-                                        .renewed_ms = load_word(&row->renewed_ms),
-                                        .whole_epoch = load_word(&row->whole_epoch),
-                                        .fenced_epoch = load_word(&row->fenced_epoch),
-                                        .left_epoch = load_word(&row->left_epoch),
-                                        .behind = load_word(&row->behind)};
-        return true;
-    }
+    while (*at < OWN_ROWS)
+        if (read_own(&t->own[(*at)++], ret))
+            return true;
     return false;
+}
+
+bool place_table_find_own(const struct place_table *t, uint32_t index, struct fleet_own_place *ret)
+{
+    size_t i = find_own(t, index);
+
+    return i < OWN_ROWS && read_own(&t->own[i], ret) && ret->index == index;
 }
 
 /* Returns a row that no owned place has, near where the index belongs; OWN_ROWS: there is none. */
@@ -399,6 +432,9 @@ static size_t enter_own(struct place_table *t, uint32_t index)
     store_word(&row->whole_epoch, 0);
     store_word(&row->fenced_epoch, 0);
     store_word(&row->left_epoch, 0);
+    store_word(&row->empty_epoch, 0);
+    store_word(&row->abandoned_epoch, 0);
+    store_word(&row->failed_epoch, 0);
     store_word(&row->behind, 0);
     store_word(&row->base, 0);
     store_word(&row->key, (uint64_t)index + 1);
@@ -468,6 +504,27 @@ void place_table_report_left(struct place_table *t, uint32_t index, uint64_t epo
 
     if (i < OWN_ROWS)
         store_word(&t->own[i].left_epoch, epoch);
+}
+
+void place_table_report_empty(struct place_table *t, uint32_t index, uint64_t epoch)
+{
+    size_t i = find_own(t, index);
+
+    if (i == OWN_ROWS)
+        return;
+    store_word(&t->own[i].empty_epoch, epoch);
+    count_change(t);
+}
+
+void place_table_abandon(struct place_table *t, uint32_t index, uint64_t epoch, bool failed)
+{
+    size_t i = find_own(t, index);
+
+    if (i == OWN_ROWS)
+        return;
+    store_word(&t->own[i].failed_epoch, failed ? epoch : 0);
+    store_word(&t->own[i].abandoned_epoch, epoch);
+    count_change(t);
 }
 
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records)

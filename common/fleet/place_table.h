@@ -62,7 +62,10 @@ struct fleet_own_place {
     uint64_t whole_epoch;  /* reported by the worker: everything was sent under this epoch */
     uint64_t fenced_epoch; /* reported by the worker: the store has refused this epoch; 0: none */
     uint64_t left_epoch;   /* reported by a worker that ends: as whole_epoch, and no more follows */
-    uint64_t behind;       /* reported by the worker: records that the store lacks */
+    uint64_t empty_epoch;  /* reported by the worker: no session has records; 0: some have */
+    uint64_t abandoned_epoch; /* this node gives up the place that it owns under this epoch */
+    uint64_t failed_epoch;    /* as abandoned_epoch, because its worker died again and again */
+    uint64_t behind;          /* reported by the worker: records that the store lacks */
 };
 
 struct place_table;
@@ -79,8 +82,12 @@ uint32_t place_table_generation(const struct place_table *t);
 /* False: the store has no such place, or this node has not read the store yet. */
 bool place_table_find(const struct place_table *t, uint32_t index, struct fleet_place *ret);
 
-/* True if the store has such a place, or had it when the table was read before. */
+/* True if the store has such a place, or had it when the table was read before. False for a vacant
+ * place. */
 bool place_table_had(const struct place_table *t, uint32_t index);
+
+/* True if the place has neither an owner nor sessions. place_table_find does not find it. */
+bool place_table_is_vacant(const struct place_table *t, uint32_t index);
 
 /* False: no node has this slot. A node keeps its slot while this gateway runs, unless it is lost,
  * owns no place, and others need the slot. */
@@ -94,6 +101,9 @@ bool place_table_has_successor(const struct place_table *t);
 
 /* Returns the next known place from *at on, and advances *at, which begins at 0. False: no more. */
 bool place_table_next(const struct place_table *t, size_t *at, struct fleet_place *ret);
+
+/* False: this node has never owned the place, or its row was used for another place. */
+bool place_table_find_own(const struct place_table *t, uint32_t index, struct fleet_own_place *ret);
 
 /* Returns the next own place, like place_table_next. */
 bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_own_place *ret);
@@ -130,6 +140,15 @@ void place_table_report_left(struct place_table *t, uint32_t index, uint64_t epo
 /* Number of records that the store lacks. */
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records);
 
+/* Epoch under which no session of the place has records; 0: some have. Counts as a change. */
+void place_table_report_empty(struct place_table *t, uint32_t index, uint64_t epoch);
+
+/* --- the supervisor decides --- */
+
+/* This node gives up the place: the keeper releases it when its worker has left. `failed`: this
+ * node does not claim it for a while. Epoch 0: it keeps the place. */
+void place_table_abandon(struct place_table *t, uint32_t index, uint64_t epoch, bool failed);
+
 /* --- the keeper writes --- */
 
 /* Repairs what a keeper that died within a change has left. Call it before the first change. */
@@ -137,6 +156,9 @@ void place_table_begin(struct place_table *t);
 
 /* False: FLEET_PLACES_MAX places are known, or the epoch is above FLEET_EPOCH_MAX. */
 bool place_table_set(struct place_table *t, const struct fleet_place *place);
+
+/* The place has neither an owner nor sessions. False: FLEET_PLACES_MAX places are known. */
+bool place_table_set_vacant(struct place_table *t, uint32_t index);
 
 /* Forgets a place that the store has no entry of. */
 void place_table_remove(struct place_table *t, uint32_t index);

@@ -24,7 +24,8 @@ bool redis_read_claim(struct arena *arena, const struct resp *r, struct store_an
     a->whole = str_eq_c(resp_text(r, 4), "1");
     a->base = resp_number(r, 5, 0);
     a->version = resp_number(r, 6, 0);
-    return resp_has_items(r, 7);
+    a->n_logs = resp_number(r, 7, 0);
+    return resp_has_items(r, 8);
 }
 
 /* One element of the refusals: number, verdict, next, base. */
@@ -162,4 +163,5 @@ void redis_read_entry(struct arena *arena, const struct resp *item, struct store
         .version = find_number(hash, "version"),
         .whole = str_eq_c(find_field(hash, "whole"), "1"),
     };
+    ret->vacant = ret->epoch > 0 && find_number(hash, "vacant") == ret->epoch;
 }

@@ -313,6 +313,7 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         make_key(s, name),
         make_key(s, arena_printf(&s->arena, "block:%u", (unsigned)claim->block)),
         index_key(s),
+        sessions_key(s, claim->place),
         claim->me,
         decimal(s, claim->beat),
         decimal(s, claim->known),
@@ -323,7 +324,7 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
     };
 
     struct redis_call *c = new_call(s, call, redis_read_claim);
-    struct buf *out = begin_script_on(s, s->claims, SCRIPT_claim, 3, ARRAY_LEN(words));
+    struct buf *out = begin_script_on(s, s->claims, SCRIPT_claim, 4, ARRAY_LEN(words));
 
     c->link = s->claims;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -421,9 +422,10 @@ static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
 {
     struct redis_store *s = store_of(store);
     struct str name = name_place(s, place);
-    const struct str words[] = {make_key(s, name), decimal(s, epoch), name, channel(s)};
+    const struct str words[] = {make_key(s, name), sessions_key(s, place), decimal(s, epoch), name,
+                                channel(s)};
 
-    call_script(s, SCRIPT_release, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
+    call_script(s, SCRIPT_release, 2, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
 
 void redis_store_erase(struct store *store, struct store_call call)

@@ -3,7 +3,7 @@
  * place holds its index in braces:
  *
  *     node:NAME, block:N, orders, fleet   hash    value, edition; nodes: beat
- *     place:{INDEX}                       hash    owner, epoch, beat, whole, base, version
+ *     place:{INDEX}                       hash    owner, epoch, beat, whole, base, version, vacant
  *     sessions:{INDEX}                    hash    id -> number of the log's first record
  *     log:{INDEX}:SESSION                 list    records
  *     index                               set     names of all entries

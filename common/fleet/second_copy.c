@@ -103,6 +103,7 @@ struct copy_log *copy_get(struct second_copy *c, struct copy_place *p, struct st
 
     if (!l) {
         l = copy_log_new(p, session);
+        p->n_logs++;
         (void)map_set(&c->logs, copy_log_id(l), l);
     }
     return l;
@@ -135,6 +136,13 @@ void second_copy_add(struct second_copy *c, uint32_t place, struct str session, 
     copy_send_later(l);
 }
 
+static void remove_log(struct second_copy *c, struct copy_log *l)
+{
+    l->place->n_logs--;
+    (void)map_take(&c->logs, copy_log_id(l));
+    copy_log_free(l);
+}
+
 void second_copy_forget_session(struct second_copy *c, struct str session)
 {
     struct copy_log *l = copy_find(c, session);
@@ -142,8 +150,7 @@ void second_copy_forget_session(struct second_copy *c, struct str session)
     if (!l)
         return;
     copy_set_stored(l, l->numbers.n);
-    (void)map_take(&c->logs, copy_log_id(l));
-    copy_log_free(l);
+    remove_log(c, l);
 }
 
 void second_copy_release_call(struct second_copy *c, struct str session, uint64_t call)
@@ -214,8 +221,7 @@ void copy_end_drop(struct copy_log *l)
     for (size_t i = 0; i < c->fresh.n; i++)
         if (c->fresh.at[i].log == l)
             c->fresh.at[i].log = NULL;
-    (void)map_take(&c->logs, copy_log_id(l));
-    copy_log_free(l);
+    remove_log(c, l);
     copy_run_due(c);
 }
 
@@ -491,7 +497,7 @@ static void follow_epoch(struct copy_place *p)
     if (epoch == p->epoch || !p->journal)
         return;
     p->epoch = epoch;
-    p->asked = p->reported = false;
+    p->asked = p->reported = p->told_empty = false;
     p->round++;
     p->verifies = true;
     p->served = false;
@@ -539,6 +545,10 @@ static void report_place(struct copy_place *p)
     if (!p->reported && p->n_behind == 0 && may_answer(p)) {
         place_table_report_whole(t, p->index, p->epoch);
         p->reported = true;
+    }
+    if (p->told_empty != (p->reported && p->n_logs == 0)) {
+        p->told_empty = !p->told_empty;
+        place_table_report_empty(t, p->index, p->told_empty ? p->epoch : 0);
     }
 }
 

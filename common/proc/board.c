@@ -110,9 +110,15 @@ void board_set_index(struct board *b, uint32_t place, uint32_t index)
                           index == b->worker_base + place ? 0 : index + 1, memory_order_relaxed);
 }
 
+void board_set_came(struct board *b, uint32_t place, bool came)
+{
+    atomic_store_explicit(&b->slots[BOARD_WORKER0 + place].came, came, memory_order_relaxed);
+}
+
 bool board_is_foreign(const struct board *b, uint32_t place)
 {
-    return board_index(b, place) - b->worker_base >= BOARD_WORKERS_MAX;
+    return board_index(b, place) - b->worker_base >= BOARD_WORKERS_MAX ||
+           atomic_load_explicit(&b->slots[BOARD_WORKER0 + place].came, memory_order_relaxed) != 0;
 }
 
 int board_place(const struct board *b, uint32_t index)

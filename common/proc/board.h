@@ -58,6 +58,7 @@ struct board_slot {
     /* worker: 1 + place of the worker that adopted its sessions; 0: none */
     _Atomic uint32_t adopter;
     _Atomic uint32_t index; /* worker: 1 + the index that it serves; 0: worker_base + place */
+    _Atomic uint32_t came;  /* worker: 1 if its index came from another node of the fleet */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it is paused, so that model calls wait */
     /* worker: 1 + the edition of the fleet's orders that it obeys; 0: it has read none */
@@ -189,8 +190,11 @@ int board_place(const struct board *b, uint32_t index);
 /* Sets the index that the worker place serves from now on. */
 void board_set_index(struct board *b, uint32_t place, uint32_t index);
 
-/* Reports whether the worker place serves an index of another node's block: no new session gets
- * it. */
+/* Marks whether the index of the worker place came from another node. */
+void board_set_came(struct board *b, uint32_t place, bool came);
+
+/* Reports whether the worker place serves an index that is of another node's block, or came from
+ * another node: no new session gets it. */
 bool board_is_foreign(const struct board *b, uint32_t place);
 
 /* Returns the place (0..) of the worker that owns the sessions of `index`, following adoptions. -1:

@@ -121,6 +121,7 @@ static void replay_entry(struct file_store *s, const struct json *v)
     entry->e.version = number(v, "version");
     entry->e.edition = number(v, "edition");
     entry->e.whole = json_is_true(json_get(v, "whole"));
+    entry->e.vacant = json_is_true(json_get(v, "vacant"));
     entry->changed = entry->changed || json_is_true(json_get(v, "changed"));
 }
 
@@ -197,6 +198,7 @@ static void write_entry(struct file_store *s, struct file_entry *entry, bool cha
     put_number(&o, "version", entry->e.version);
     put_number(&o, "edition", entry->e.edition);
     json_out_member_bool(&o, "whole", entry->e.whole);
+    json_out_member_bool(&o, "vacant", entry->e.vacant);
     json_out_member_bool(&o, "changed", changed);
     json_out_end_obj(&o);
     write_line(s, &line);
@@ -242,15 +244,36 @@ static void end_call(struct file_store *s, struct store_call call, struct store_
     loop_task_post(s->loop, &s->answering, on_answering);
 }
 
-static struct store_answer describe_place(enum store_verdict verdict, const struct file_entry *p)
+/* Counts the sessions of a place that have a log. */
+static uint64_t count_logs(struct file_store *s, uint32_t place)
 {
-    return (struct store_answer){.verdict = verdict,
-                                 .owner = p->e.owner,
-                                 .epoch = p->e.epoch,
-                                 .base = p->base,
-                                 .beat = p->e.beat,
-                                 .version = p->e.version,
-                                 .whole = p->e.whole};
+    struct str prefix = arena_printf(&s->arena, "%u/", (unsigned)place);
+    struct map_slot *slot;
+    uint64_t n = 0;
+
+    for (size_t at = 0; (slot = map_next(&s->logs, &at));) {
+        const struct file_log *log = slot->value;
+
+        n += log->records.n > 0 && str_starts(log->name, prefix);
+    }
+    return n;
+}
+
+/* Answers a claim. */
+static void end_claim(struct file_store *s, const struct store_claim *claim, struct store_call call,
+                      enum store_verdict verdict)
+{
+    const struct file_entry *p = find_place(s, claim->place);
+
+    end_call(s, call,
+             (struct store_answer){.verdict = verdict,
+                                   .owner = p->e.owner,
+                                   .epoch = p->e.epoch,
+                                   .base = p->base,
+                                   .beat = p->e.beat,
+                                   .version = p->e.version,
+                                   .whole = p->e.whole,
+                                   .n_logs = count_logs(s, claim->place)});
 }
 
 /* --- the functions --- */
@@ -274,14 +297,14 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
     if (stored == 0)
         p->e.whole = true;
     if (p->e.beat != claim->beat && !forgotten(p, claim)) {
-        end_call(s, call, describe_place(STORE_ALIVE, p));
+        end_claim(s, claim, call, STORE_ALIVE);
     } else if (stored == 0 && !forgotten(p, claim) && !str_eq(block->e.value, claim->me)) {
-        end_call(s, call, describe_place(STORE_UNKNOWN, p));
+        end_claim(s, claim, call, STORE_UNKNOWN);
     } else if (p->e.version > claim->reads) {
-        end_call(s, call, describe_place(STORE_NEWER, p));
+        end_claim(s, claim, call, STORE_NEWER);
     } else if (!p->e.whole && !str_eq(p->e.owner, claim->me) && !claim->incomplete &&
                !forgotten(p, claim)) {
-        end_call(s, call, describe_place(STORE_INCOMPLETE, p));
+        end_claim(s, claim, call, STORE_INCOMPLETE);
     } else {
         p->e.epoch = MAX_OF(MAX_OF(stored, claim->known), clock_wall_ms()) + 1;
         if (forgotten(p, claim)) {
@@ -293,9 +316,10 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         if (stored == 0)
             p->e.whole = false;
         p->e.owner = arena_str(&s->arena, claim->me);
+        p->e.vacant = false;
         p->e.beat++;
         write_entry(s, p, true);
-        end_call(s, call, describe_place(STORE_DONE, p));
+        end_claim(s, claim, call, STORE_DONE);
     }
 }
 
@@ -489,6 +513,7 @@ static void file_release(struct store *store, uint32_t place, uint64_t epoch,
     p->e.owner = STR("");
     p->base = ++p->e.epoch;
     p->e.whole = true;
+    p->e.vacant = count_logs(s, place) == 0;
     write_entry(s, p, true);
     end_call(s, call, (struct store_answer){.verdict = STORE_DONE});
 }

@@ -193,6 +193,8 @@ class PlayedNode(Worker):
         answer = self.ask("claim", place=index, block=self.block, me=self.name, beat=beat, known=0)
         assert answer["verdict"] == "done", answer
         self.places[index] = answer["epoch"]
+        if not answer["n_logs"]:      # a place without sessions is no place, if nobody owns it
+            self.ask("append", place=index, epoch=answer["epoch"], records=[[f"w{index}-{'0' * 32}", 0, 0, "played"]])
         self.ask("renew", node=self.name, places=[[index, answer["epoch"], True]])
         return answer["epoch"]
 

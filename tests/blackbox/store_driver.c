@@ -69,6 +69,7 @@ static void on_answer(void *ctx, const struct store_answer *a)
     put_number(&o, "epoch", a->epoch);
     put_number(&o, "base", a->base);
     put_number(&o, "version", a->version);
+    put_number(&o, "n_logs", a->n_logs);
     put_number(&o, "beat", a->beat);
     json_out_member_bool(&o, "whole", a->whole);
     put_number(&o, "first", a->first);
@@ -122,6 +123,7 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
         put_number(&o, "epoch", entry->epoch);
         put_number(&o, "version", entry->version);
         json_out_member_bool(&o, "whole", entry->whole);
+        json_out_member_bool(&o, "vacant", entry->vacant);
     }
     json_out_end_obj(&o);
     print_line(&line);

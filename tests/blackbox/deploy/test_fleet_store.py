@@ -150,6 +150,25 @@ def test_a_released_place_has_no_owner_and_an_epoch_of_its_own(store):
         assert b.claim(7, "b", beat=seen["beat"])["verdict"] == "done"
 
 
+def test_a_place_that_is_released_without_logs_is_vacant(store):
+    with Driver(store) as d:
+        def vacant():
+            return [x["vacant"] for x in d.watch() if x["entry"] == "place:7"][-1]
+
+        old = d.begin(7, "a")
+        d.append(7, old, ["s", 0, 0, "r0"])
+        d.release(7, old)
+        assert not vacant()
+        beat = d.claim(7, "b")["beat"]
+        seen = d.claim(7, "b", beat=beat)
+        assert seen["n_logs"] == 1
+        d.drop(7, seen["epoch"], "s")
+        d.release(7, seen["epoch"])
+        assert vacant()
+        seen = d.claim(7, "a", beat=d.claim(7, "a")["beat"])
+        assert (seen["verdict"], seen["n_logs"]) == ("done", 0) and not vacant()
+
+
 def test_the_dispatcher_has_a_place_of_its_own(store):
     place = 2 ** 32 - 1
     with Driver(store) as d:

@@ -120,23 +120,60 @@ TEST(fleet_view, a_node_gets_its_own_block_or_the_smallest_free_one)
 {
     struct fleet_view v = {0};
 
-    cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS), 0);
+    cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS, 2), 0);
     add(&v, "block:0", "a", "", 0, 1);
     add(&v, "block:1", "", "", 0, 1); /* released, but the block has a place */
     add(&v, "place:300", "", "", 0, 1);
     add(&v, "block:2", "b", "", 0, 1);
     add(&v, "block:3906", "b", "", 0, 1); /* an invalid block */
-    cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS), 0);
-    cr_assert_eq(fleet_view_choose_block(&v, "b", FLEET_BLOCKS), 2);
-    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS), 3);
-    cr_assert_eq(fleet_view_choose_block(&v, "c", 1), 1, "its sessions are in the state folder");
-    cr_assert_eq(fleet_view_choose_block(&v, "c", 7), 7);
-    cr_assert_eq(fleet_view_choose_block(&v, "c", 2), 3, "another node has it");
-    cr_assert_eq(fleet_view_choose_block(&v, "b", 2), 2);
+    cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS, 2), 0);
+    cr_assert_eq(fleet_view_choose_block(&v, "b", FLEET_BLOCKS, 2), 2);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS, 2), 3);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", 1, 2), 1, "its sessions are in the state folder");
+    cr_assert_eq(fleet_view_choose_block(&v, "c", 7, 2), 7);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", 2, 2), 3, "another node has it");
+    cr_assert_eq(fleet_view_choose_block(&v, "b", 2, 2), 2);
     fleet_view_end_list(&v, 1000);
     fleet_view_end_list(&v, 1000);
-    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS), 0);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS, 2), 0);
     fleet_view_done(&v);
+}
+
+TEST(fleet_view, vacant_places_do_not_keep_a_block)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {.self = "a"};
+    struct store_entry vacant = {.key = STR("place:0"), .epoch = 9, .whole = true, .vacant = true};
+    char key[16];
+
+    add(&v, "block:0", "a", "", 0, 1);
+    for (unsigned i = 1; i < FLEET_BLOCK_SIZE - 1; i++) {
+        (void)snprintf(key, sizeof(key), "place:%u", i);
+        add(&v, key, "", "b", 1, 1);
+    }
+    fleet_view_add(&v, &vacant, 1);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert(place_table_is_vacant(t, 0));
+    cr_assert_eq(fleet_view_choose_block(&v, "a", 0, 2), 0, "a vacant and a new index are left");
+    cr_assert_eq(fleet_view_choose_block(&v, "a", 0, 3), 1, "a second block");
+    cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS, 3), 1);
+    vacant.owner = STR("b");
+    fleet_view_add(&v, &vacant, 2);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert_not(place_table_is_vacant(t, 0));
+    cr_assert_eq(fleet_view_choose_block(&v, "a", 0, 2), 1);
+    add(&v, "block:0", "", "", 0, 2);
+    for (unsigned i = 1; i < FLEET_BLOCK_SIZE - 1; i++) {
+        (void)snprintf(key, sizeof(key), "place:%u", i);
+        vacant = (struct store_entry){.key = str_cstr(key), .epoch = 9, .vacant = true};
+        fleet_view_add(&v, &vacant, 2);
+    }
+    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS, 1), 1, "place 0 has sessions");
+    vacant = (struct store_entry){.key = STR("place:0"), .epoch = 9, .vacant = true};
+    fleet_view_add(&v, &vacant, 2);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS, 1), 0);
+    fleet_view_done(&v);
+    place_table_free(t);
 }
 
 static bool has_slot(struct place_table *t, const char *name)

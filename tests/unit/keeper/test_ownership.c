@@ -21,6 +21,7 @@ struct claims_store {
     size_t n;
     struct store_claim claims[CALLS];
     struct store_call calls[CALLS];
+    uint32_t released; /* the last place whose release was asked for */
 };
 
 struct keeper_case {
@@ -41,6 +42,17 @@ static void record_claim(struct store *store, const struct store_claim *claim,
     s->calls[s->n++] = call;
 }
 
+static void record_release(struct store *store, uint32_t place, uint64_t epoch,
+                           struct store_call call)
+{
+    struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
+
+    (void)epoch;
+    s->released = place;
+    cr_assert_lt(s->n, CALLS);
+    s->calls[s->n++] = call;
+}
+
 static void answer_claim(struct claims_store *s, const struct store_answer *a)
 {
     struct store_call call = s->calls[--s->n];
@@ -50,7 +62,7 @@ static void answer_claim(struct claims_store *s, const struct store_answer *a)
 
 static void begin_case(struct keeper_case *f)
 {
-    static const struct store_kind kind = {.claim = record_claim};
+    static const struct store_kind kind = {.claim = record_claim, .release = record_release};
 
     memset(f, 0, sizeof(*f));
     strcpy(f->folder, "/tmp/rg-keeper-XXXXXX");
@@ -79,6 +91,7 @@ static void end_case(struct keeper_case *f)
         answer_claim(&f->store, &(struct store_answer){.verdict = STORE_LOST, .why = "the end"});
     fleet_view_done(&f->k.view);
     vec_done(&f->k.claims);
+    vec_done(&f->k.avoided);
     place_table_free(f->k.table);
     metrics_free(f->h.metrics);
     board_free(f->h.board);
@@ -195,31 +208,23 @@ TEST(ownership, a_keeper_that_starts_in_a_drain_claims_no_index)
     end_case(&f);
 }
 
-static void on_nothing(struct loop_timer *t)
-{
-    (void)t;
-}
-
 TEST(ownership, a_claim_that_is_answered_in_a_drain_is_released)
 {
     const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
-    const struct store_answer done = {.verdict = STORE_DONE, .epoch = 10, .base = 9, .whole = true};
+    const struct store_answer done = {
+        .verdict = STORE_DONE, .epoch = 10, .base = 9, .whole = true, .n_logs = 1};
     struct fleet_own_place own;
     struct keeper_case f;
     size_t at = 0;
-    struct err e;
 
     begin_case(&f);
-    f.k.loop = loop_new(&e);
     add_block(&f);
     list(&f, OTHER, released, 1);
     (void)adopting_claim_lost(&f.k);
-    loop_timer_set(f.k.loop, &f.k.leave, LEASE_MS, on_nothing);
+    atomic_store(&f.h.board->leaving, 1);
     answer_claim(&f.store, &done);
     cr_assert(place_table_next_own(f.k.table, &at, &own));
     cr_assert(own.index == OTHER && own.epoch == 10 && own.left_epoch == 10);
-    loop_timer_stop(f.k.loop, &f.k.leave);
-    loop_free(f.k.loop);
     end_case(&f);
 }
 
@@ -239,6 +244,71 @@ TEST(ownership, a_folder_that_hinders_an_adoption_is_reported)
     cr_assert_eq(rmdir(path), 0);
     (void)adopting_claim_lost(&f.k);
     cr_assert_eq(f.store.n, 1);
+    end_case(&f);
+}
+
+TEST(ownership, vacant_indexes_of_the_block_are_used_first)
+{
+    struct store_entry vacant = {.epoch = 9, .base = 9, .beat = 5, .whole = true, .vacant = true};
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    list(&f, OWN + 3, vacant, 1);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert(f.store.n == 0 && f.k.unserved == 0, "nobody misses it");
+    f.k.step = JOIN_PLACES;
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", f.folder, OWN + 3);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    (void)ownership_claim_block(&f.k, 4);
+    cr_assert_eq(f.store.n, 4, "three new ones, and the vacant one");
+    cr_assert(f.store.claims[3].place == OWN + 3 && f.store.claims[3].beat == 5);
+    (void)snprintf(path, sizeof(path), "%s/worker-%u.lost", f.folder, OWN + 3);
+    cr_assert_eq(rmdir(path), 0, "its old folder was put aside");
+    end_case(&f);
+}
+
+TEST(ownership, an_adopted_place_without_sessions_is_released_at_once)
+{
+    const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
+    const struct store_answer done = {
+        .verdict = STORE_DONE, .epoch = 10, .base = 10, .whole = true};
+    struct keeper_case f;
+
+    begin_case(&f);
+    add_block(&f);
+    list(&f, OTHER, released, 1);
+    (void)adopting_claim_lost(&f.k);
+    answer_claim(&f.store, &done);
+    cr_assert(f.store.n == 1 && f.store.released == OTHER);
+    cr_assert_eq(place_table_own_epoch(f.k.table, OTHER), 0, "no worker is started");
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 1, "the release is under way");
+    end_case(&f);
+}
+
+TEST(ownership, a_place_whose_worker_died_again_and_again_is_avoided)
+{
+    const struct store_entry released = {.epoch = 11, .base = 11, .beat = 5, .whole = true};
+    struct keeper_case f;
+
+    begin_case(&f);
+    add_block(&f);
+    cr_assert(place_table_set_own(f.k.table, OTHER, 10, 0));
+    place_table_report_left(f.k.table, OTHER, 10);
+    ownership_release_idle(&f.k);
+    cr_assert_eq(f.store.n, 0, "a worker that ends is replaced");
+    place_table_abandon(f.k.table, OTHER, 10, true);
+    ownership_release_idle(&f.k);
+    cr_assert(f.store.n == 1 && f.store.released == OTHER);
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    cr_assert_eq(place_table_own_epoch(f.k.table, OTHER), 0);
+    list(&f, OTHER, released, 1);
+    (void)adopting_claim_lost(&f.k);
+    cr_assert(f.store.n == 0 && f.k.unserved == 1);
+    f.k.avoided.at[0].until_ms = 1;
+    (void)adopting_claim_lost(&f.k);
+    cr_assert_eq(f.store.n, 1, "some leases later");
     end_case(&f);
 }
 

@@ -430,7 +430,8 @@ static void count_moved(struct sibling_round *r)
         struct round_call moved = {.unserved = true};
         struct fleet_place now;
 
-        if (place_table_find(r->h->fleet, before->index, &now) && now.node == before->node)
+        if ((place_table_find(r->h->fleet, before->index, &now) && now.node == before->node) ||
+            place_table_is_vacant(r->h->fleet, before->index))
             continue;
         (void)snprintf(moved.node, sizeof(moved.node), "w%u", before->index);
         count_missing(r, &moved);
@@ -591,14 +592,15 @@ bool siblings_serve(const struct heritage *h, uint32_t index)
            (place >= 0 && board_ready(h->board, BOARD_WORKER0 + (unsigned)place));
 }
 
-/* Adds the indexes of this node that no worker serves now. */
+/* Adds the indexes of this node that have sessions and no worker now. */
 static size_t add_unserved(const struct heritage *h, uint32_t *ret, size_t n)
 {
     const struct owners *o = read_owners(h->fleet);
     struct fleet_own_place own;
 
     for (size_t at = 0; n < SIBLINGS_MAX && place_table_next_own(h->fleet, &at, &own);)
-        if (own.epoch != 0 && own.index != FLEET_DISPATCHER && !siblings_serve(h, own.index))
+        if (own.epoch != 0 && own.empty_epoch != own.epoch && own.index != FLEET_DISPATCHER &&
+            !siblings_serve(h, own.index))
             ret[n++] = own.index;
     for (size_t i = 0; n < SIBLINGS_MAX && i < o->unclaimed.n; i++)
         if (!siblings_serve(h, o->unclaimed.at[i]))

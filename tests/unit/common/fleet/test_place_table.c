@@ -179,6 +179,46 @@ TEST(place_table, a_node_owns_256_places_and_the_dispatchers)
     place_table_free(t);
 }
 
+TEST(place_table, a_vacant_place_is_not_found_until_a_node_has_it)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_place got, place = {.index = 7, .node = 1, .epoch = 9, .whole = true};
+    uint32_t before;
+    size_t at = 0;
+
+    cr_assert_not(place_table_is_vacant(t, 7));
+    cr_assert(place_table_set(t, &place));
+    before = place_table_generation(t);
+    cr_assert(place_table_set_vacant(t, 7));
+    cr_assert_neq(place_table_generation(t), before);
+    cr_assert(place_table_is_vacant(t, 7));
+    cr_assert_not(place_table_find(t, 7, &got));
+    cr_assert_not(place_table_had(t, 7));
+    cr_assert_not(place_table_next(t, &at, &got));
+    cr_assert(place_table_set(t, &place));
+    cr_assert(place_table_find(t, 7, &got) && place_table_had(t, 7));
+    cr_assert_not(place_table_is_vacant(t, 7));
+    place_table_free(t);
+}
+
+TEST(place_table, a_place_is_abandoned_under_one_epoch)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_own_place got;
+
+    cr_assert_not(place_table_find_own(t, 300, &got));
+    cr_assert(place_table_set_own(t, 300, 9, 0));
+    place_table_report_empty(t, 300, 9);
+    place_table_abandon(t, 300, 9, true);
+    cr_assert(place_table_find_own(t, 300, &got));
+    cr_assert(got.empty_epoch == 9 && got.abandoned_epoch == 9 && got.failed_epoch == 9);
+    place_table_abandon(t, 300, 0, false);
+    cr_assert(place_table_find_own(t, 300, &got));
+    cr_assert(got.abandoned_epoch == 0 && got.failed_epoch == 0);
+    cr_assert_not(place_table_find_own(t, 44, &got), "the row of another place");
+    place_table_free(t);
+}
+
 TEST(place_table, only_a_node_of_the_same_model_that_is_up_is_a_successor)
 {
     struct place_table *t = place_table_new();

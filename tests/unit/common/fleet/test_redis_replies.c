@@ -35,16 +35,16 @@ TEST(redis_replies, refusals_have_a_number_a_verdict_and_the_next_record)
     arena_done(&a);
 }
 
-TEST(redis_replies, a_claim_has_seven_parts)
+TEST(redis_replies, a_claim_has_eight_items)
 {
-    static const char text[] = "*7\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n"
-                               "$1\r\n0\r\n$2\r\n11\r\n$1\r\n7\r\n";
+    static const char text[] = "*8\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n"
+                               "$1\r\n0\r\n$2\r\n11\r\n$1\r\n7\r\n:4\r\n";
     struct arena a = {0};
     struct store_answer got;
 
     cr_assert(read_answer(&a, redis_read_claim, text, &got));
     cr_assert(str_eq_c(got.owner, "a") && got.epoch == 12 && got.beat == 3 && !got.whole);
-    cr_assert(got.base == 11 && got.version == 7);
+    cr_assert(got.base == 11 && got.version == 7 && got.n_logs == 4);
     cr_assert_not(read_answer(&a, redis_read_claim,
                               "*5\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n$1\r\n0\r\n",
                               &got));
@@ -111,6 +111,12 @@ TEST(redis_replies, an_entry_is_a_name_and_a_hash)
                      &entry);
     cr_assert(str_eq_c(entry.key, "place:7") && str_eq_c(entry.owner, "a"));
     cr_assert(entry.whole && entry.beat == 9 && entry.epoch == 0 && entry.value.len == 0);
+    cr_assert_not(entry.vacant);
+    redis_read_entry(&a,
+                     resp_read(&a, STR("*2\r\n$9\r\nplace:{7}\r\n*4\r\n$5\r\nepoch\r\n$1\r\n8\r\n"
+                                       "$6\r\nvacant\r\n$1\r\n8\r\n")),
+                     &entry);
+    cr_assert(entry.vacant, "released under this epoch");
     redis_read_entry(&a, resp_read(&a, STR("*0\r\n")), &entry);
     cr_assert(entry.key.len == 0 && entry.owner.len == 0);
     arena_done(&a);

@@ -44,6 +44,10 @@ TEST(board, a_place_serves_another_index)
     board_set_index(b, 2, 257);
     cr_assert_eq(board_place(b, 257), 2);
     cr_assert_not(board_is_foreign(b, 2), "an index of this node's block");
+    board_set_came(b, 2, true);
+    cr_assert(board_is_foreign(b, 2), "which another node had meanwhile");
+    board_set_came(b, 2, false);
+    cr_assert_not(board_is_foreign(b, 2));
     board_set_index(b, 1, 257);
     cr_assert_eq(board_place(b, 5), -1);
     board_free(b);

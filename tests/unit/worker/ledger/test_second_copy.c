@@ -33,6 +33,30 @@ TEST(second_copy, an_answer_waits_until_the_store_has_the_record)
     close_all(f);
 }
 
+static bool is_reported_empty(struct fixture *f)
+{
+    return own_place(f).empty_epoch == f->store.epoch;
+}
+
+static bool is_dropped(struct fixture *f)
+{
+    return second_copy_drop_session(f->copy, STR("s"));
+}
+
+TEST(second_copy, a_place_without_records_is_reported)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_reported_empty, "empty");
+    add_stored(f, "s", "r0");
+    poll_for(f, 120);
+    cr_assert_not(is_reported_empty(f));
+    journal_drop_session(f->journal, STR("s"));
+    wait_until(f, is_dropped, "dropped");
+    wait_until(f, is_reported_empty, "empty again");
+    close_all(f);
+}
+
 TEST(second_copy, a_lost_tail_is_sent_again)
 {
     struct fixture *f = open_all(OUTAGE_MS);
