@@ -16,7 +16,7 @@
 #include "dispatcher/book_replay.h"
 #include "dispatcher/desk.h"
 
-enum { LOOK_MS = 20 };
+enum { LOOK_MS = 20, READS = 64 /* a group has few records */ };
 
 struct desk_copy {
     struct desk *desk;
@@ -347,6 +347,7 @@ int desk_copy_open(struct desk *d, struct err *e)
                                     .table = d->heritage->fleet,
                                     .lease_ms = (unsigned)config->fleet_lease_ms,
                                     .outage_ms = (unsigned)config->fleet_outage_ms,
+                                    .reads = READS,
                                     .add_back = on_back,
                                     .begin_anew = on_anew,
                                     .on_read_back = on_read_back,

@@ -119,22 +119,23 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
     uint64_t answers_ms = forgotten ? clock_boot_ms() + k->lease_ms : 0;
 
     if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
-        log_error(NULL, "a node owns 256 places at most, ignoring", LOG_U("index", index));
+        log_error(NULL, "a node owns 256 places at most, ignoring",
+                  place_table_log("index", index));
         return;
     }
     place_table_set_base(k->table, index, base);
     metrics_count(k->h->page, METRIC_fleet_claims, 1);
-    log_info(NULL, adopted ? "place adopted" : "place claimed", LOG_U("index", index),
+    log_info(NULL, adopted ? "place adopted" : "place claimed", place_table_log("index", index),
              LOG_U("epoch", epoch));
 }
 
 static void log_refusal(const struct place_claim *c, const struct store_answer *a)
 {
     if (c->adopts && a->verdict == STORE_ALIVE)
-        log_debug(NULL, "another node was faster", LOG_U("index", c->index),
+        log_debug(NULL, "another node was faster", place_table_log("index", c->index),
                   LOG_S("owner", a->owner));
     else if (a->verdict != STORE_LOST)
-        log_warn(NULL, "place not claimed, ignoring", LOG_U("index", c->index),
+        log_warn(NULL, "place not claimed, ignoring", place_table_log("index", c->index),
                  LOG_T("reason", a->why ? a->why : store_verdict_name(a->verdict)),
                  LOG_S("owner", a->owner));
 }
@@ -305,13 +306,13 @@ static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, ui
         return; /* claimed again meanwhile */
     if (base <= own) {
         log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
-                 LOG_U("index", at->place), LOG_U("epoch", at->epoch));
+                 place_table_log("index", at->place), LOG_U("epoch", at->epoch));
         claim_place(k, at->place, 0, own);
         return;
     }
     metrics_count(k->h->page, METRIC_fleet_fenced, 1);
-    log_error(NULL, "another node owns a place of this node now", LOG_U("index", at->place),
-              LOG_U("epoch", at->epoch), LOG_U("claim", base));
+    log_error(NULL, "another node owns a place of this node now",
+              place_table_log("index", at->place), LOG_U("epoch", at->epoch), LOG_U("claim", base));
     (void)place_table_set_own(k->table, at->place, 0, 0);
 }
 

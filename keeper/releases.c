@@ -55,7 +55,7 @@ static void on_released(void *ctx, const struct store_answer *a)
             (void)place_table_set_own(k->table, r->index, 0, 0);
             if (seen)
                 seen->stale = true;
-            log_info(NULL, "place released", LOG_U("index", r->index),
+            log_info(NULL, "place released", place_table_log("index", r->index),
                      LOG_T("result", store_verdict_name(a->verdict)));
         }
     }

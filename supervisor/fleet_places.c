@@ -129,7 +129,7 @@ void fleet_places_put_aside(const struct supervisor *s, uint32_t index)
 
     if (rename_folder(s, index, PLACE_FOLDER_LOST, aside))
         log_warn(NULL, "another node has a place of this node, its folder is kept",
-                 LOG_U("index", index), LOG_T("folder", aside));
+                 place_table_log("index", index), LOG_T("folder", aside));
 }
 
 void fleet_places_put_vacant(const struct supervisor *s, uint32_t index)
@@ -148,8 +148,8 @@ void fleet_places_put_released(const struct supervisor *s)
             (s->phase != PHASE_SERVING ||
              (own.index != FLEET_DISPATCHER && !fleet_places_is_served(s, own.index))) &&
             rename_folder(s, own.index, PLACE_FOLDER_RELEASED, aside))
-            log_info(NULL, "a place was released, its folder is kept", LOG_U("index", own.index),
-                     LOG_T("folder", aside));
+            log_info(NULL, "a place was released, its folder is kept",
+                     place_table_log("index", own.index), LOG_T("folder", aside));
 }
 
 /* Frees a place of the board. */

@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "common/fleet/copy_internal.h"
 #include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
 
 /* A request for lengths that has no answer yet. */
 struct copy_lengths {
@@ -23,7 +24,7 @@ void copy_lose(struct copy_place *p, const char *why)
         return;
     if (!p->away)
         log_error(NULL, "fleet: the store does not answer, and answers wait",
-                  LOG_U("place", p->index), LOG_T("error", why ? why : ""));
+                  place_table_log("place", p->index), LOG_T("error", why ? why : ""));
     p->away = true;
     p->state = COPY_COMPARING;
     p->asked = false; /* the next tick compares again */
@@ -110,7 +111,7 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
 static void open_place(struct copy_place *p)
 {
     if (p->away)
-        log_info(NULL, "fleet: the store answers again", LOG_U("place", p->index),
+        log_info(NULL, "fleet: the store answers again", place_table_log("place", p->index),
                  LOG_U("behind_records", p->n_behind));
     p->away = p->verifies = p->proved = false;
     p->level = p->n_behind == 0;

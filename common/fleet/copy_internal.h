@@ -17,7 +17,7 @@ enum {
     COPY_IN_FLIGHT_MAX = 8 << 20, /* bytes in flight up to which the journal is read */
     COPY_TICK_MS = 50,            /* interval of checks of the place table */
     COPY_FULL_MS = 1000,          /* pause after the store, or the disk, was full */
-    COPY_READS_MAX = 4,           /* logs that are read at a time */
+    COPY_READS = 4,               /* logs that are read at a time, by default */
 };
 
 enum copy_state {

@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/fleet/copy_internal.h"
 #include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
 
 /* The reading of one log. The log outlives it, because an unread log is never deleted. */
 struct copy_reader {
@@ -68,7 +69,7 @@ static void pause_log(struct copy_log *l, const struct err *e)
 
     if (p->read_ms == 0)
         log_error(NULL, "the journal takes no records of the fleet's store",
-                  LOG_U("place", p->index), LOG_T("error", e->text));
+                  place_table_log("place", p->index), LOG_T("error", e->text));
     p->read_ms = loop_now_ms(o->loop) + COPY_FULL_MS;
     l->wanted = false;
     copy_begin_reading(l);
@@ -210,11 +211,12 @@ static void on_read(void *ctx, const struct store_answer *a)
 
 void copy_read_unread(struct copy_place *p)
 {
+    size_t most = p->copy->o.reads > 0 ? p->copy->o.reads : COPY_READS;
     struct copy_log *l;
 
     if (p->read_ms > loop_now_ms(p->copy->o.loop))
         return;
-    while (p->state == COPY_OPEN && p->n_reading < COPY_READS_MAX &&
+    while (p->state == COPY_OPEN && p->n_reading < most &&
            (l = LIST_FIRST_OF(&p->unasked, struct copy_log, unasked))) {
         struct copy_reader *q = mem_zalloc(sizeof(*q));
 

@@ -85,7 +85,7 @@ static void wait_for_memory(const struct sent_batch *b)
                   "request");
     if (b->place->full_ms == 0)
         log_error(NULL, "fleet: the memory of the store is used up",
-                  LOG_U("place", b->place->index));
+                  place_table_log("place", b->place->index));
     b->place->full_ms = loop_now_ms(b->place->copy->o.loop) + COPY_FULL_MS;
     for (size_t i = 0; i < b->n; i++) {
         struct copy_log *l = b->records[i].log;

@@ -13,6 +13,7 @@
 
 #include "common/base/attrs.h"
 #include "common/base/check.h"
+#include "common/base/log.h"
 
 enum {
     PLACE_ROWS = 2 * FLEET_PLACES_MAX,
@@ -50,6 +51,11 @@ struct place_table {
     struct own_row own[OWN_ROWS];
     struct place_row places[PLACE_ROWS];
 };
+
+struct log_field place_table_log(const char *key, uint32_t index)
+{
+    return index == FLEET_DISPATCHER ? LOG_T(key, "dispatcher") : LOG_U(key, index);
+}
 
 struct place_table *place_table_new(void)
 {

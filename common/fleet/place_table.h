@@ -68,7 +68,11 @@ struct fleet_own_place {
     uint64_t behind;          /* reported by the worker: records that the store lacks */
 };
 
+struct log_field;
 struct place_table;
+
+/* Returns a field of a log line: the index of a place, or "dispatcher". */
+struct log_field place_table_log(const char *key, uint32_t index);
 
 /* Maps an empty table; aborts without memory. place_table_free unmaps, and accepts NULL. */
 struct place_table *place_table_new(void);

@@ -525,7 +525,7 @@ static void check_fence(struct copy_place *p)
     if (p->state != COPY_FENCED || renewed_ms(p) <= p->fenced_ms)
         return;
     log_warn(NULL, "fleet: the store refuses an epoch that it renews, connecting anew",
-             LOG_U("place", p->index), LOG_U("epoch", p->epoch));
+             place_table_log("place", p->index), LOG_U("epoch", p->epoch));
     place_table_report_fenced(c->o.table, p->index, 0);
     p->state = COPY_COMPARING;
     p->asked = false;

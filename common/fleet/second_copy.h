@@ -71,6 +71,7 @@ struct second_copy_options {
     struct place_table *table; /* table with the epochs of the places */
     unsigned lease_ms;         /* time after which another node may own a place */
     unsigned outage_ms;        /* longest wait for the store */
+    size_t reads;              /* logs that are read at a time, of up to 1 MiB each; 0: a few */
     /* Reads what the record is. Without `has_fragments` a commit may count as plain. NULL: all
      * records are plain. */
     struct copy_role (*read_role)(struct str record, bool has_fragments);
