@@ -142,9 +142,9 @@ void desk_record_group(struct desk *d, struct str group, struct str submission, 
 /* Reports whether the group's records are needed. */
 bool desk_needs_group(const struct desk *d, struct str group);
 
-/* Applies a record that is read at the start. Logs one that does not fit. Returns -1 with e if it
- * must not be dropped. */
-int desk_apply_replayed(void *desk, struct str group, struct str record, struct err *e);
+/* Applies a record that is read at the start; ctx is the desk. Logs one that does not fit. Returns
+ * -1 with e if it must not be dropped. */
+int desk_apply_replayed(void *ctx, struct str id, struct str payload, struct err *e);
 
 /* Writes a member "unreachable" with the nodes that have dispatchers of their own. */
 void desk_put_unreachable(const struct desk *d, struct json_out *o);

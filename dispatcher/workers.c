@@ -242,34 +242,42 @@ bool workers_have_others(const struct workers *w)
 struct call_way {
     struct http_client *client; /* NULL: it cannot be made */
     struct list_head *calls;
+    struct err why; /* without a client */
 };
 
-static struct call_way find_way(struct workers *w, struct str id, struct err *e)
+static struct call_way find_way(struct workers *w, struct str id)
 {
+    struct call_way way = {.calls = &w->calls};
     struct node_routers *n;
 
-    if (is_here(w, id))
-        return (struct call_way){client_of(w, id, e), &w->calls};
-    n = routers_of(w, place_table_self(w->h->fleet), e);
-    return n ? (struct call_way){n->client, &n->calls} : (struct call_way){NULL, &w->calls};
+    if (is_here(w, id)) {
+        way.client = client_of(w, id, &way.why);
+        return way;
+    }
+    n = routers_of(w, place_table_self(w->h->fleet), &way.why);
+    if (n) {
+        way.client = n->client;
+        way.calls = &n->calls;
+    }
+    return way;
 }
 
 /* Starts a call; `r` comes without headers and body. */
-static struct http_fetch *start_call(struct workers *w, struct call_way way, const struct err *why,
+static struct http_fetch *start_call(struct workers *w, const struct call_way *way,
                                      struct http_request *r, struct str body, http_fetch_fn fn,
                                      void *ctx)
 {
     struct buf headers = {0}, sent = {0};
     struct http_fetch *f;
 
-    if (!way.client)
-        return http_fetch_refused(w->loop, why, way.calls, fn, ctx);
+    if (!way->client)
+        return http_fetch_refused(w->loop, &way->why, way->calls, fn, ctx);
     if (w->key[0])
         buf_printf(&headers, "Authorization: Bearer %s\r\n", w->key);
     buf_add_str(&sent, body);
     r->headers = buf_str(&headers);
     r->body = sent.len > 0 ? &sent : NULL;
-    f = http_fetch(way.client, r, way.calls, fn, ctx);
+    f = http_fetch(way->client, r, way->calls, fn, ctx);
     buf_done(&headers);
     buf_done(&sent);
     return f;
@@ -279,10 +287,9 @@ static struct http_fetch *start_call(struct workers *w, struct call_way way, con
 static struct http_fetch *call_worker(struct workers *w, struct str id, struct http_request *r,
                                       struct str body, http_fetch_fn fn, void *ctx)
 {
-    struct err e = {0};
-    struct call_way way = find_way(w, id, &e);
+    struct call_way way = find_way(w, id);
 
-    return start_call(w, way, &e, r, body, fn, ctx);
+    return start_call(w, &way, r, body, fn, ctx);
 }
 
 /* A request has all these parameters. NOLINTNEXTLINE(readability-function-size) */
@@ -310,19 +317,20 @@ static struct http_fetch *make_at_node(struct workers *w, struct http_request *r
                                        http_fetch_fn fn, void *ctx)
 {
     struct session_making *m = mem_zalloc(sizeof(*m));
-    struct call_way way = {NULL, &w->calls};
+    struct call_way way = {.calls = &w->calls};
     struct node_routers *n = NULL;
-    struct err e = {0};
 
     *m = (struct session_making){.workers = w, .slot = choose_node(w), .fn = fn, .ctx = ctx};
     list_append(&w->makings, &m->entry);
     if (m->slot == place_table_self(w->h->fleet))
-        way.client = client_of(w, (struct str){0}, &e);
+        way.client = client_of(w, (struct str){0}, &way.why);
     else
-        n = routers_of(w, m->slot, &e);
-    if (n)
-        way = (struct call_way){n->client, &n->calls};
-    return start_call(w, way, &e, r, body, on_made, m);
+        n = routers_of(w, m->slot, &way.why);
+    if (n) {
+        way.client = n->client;
+        way.calls = &n->calls;
+    }
+    return start_call(w, &way, r, body, on_made, m);
 }
 
 struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
