@@ -14,7 +14,7 @@
  * lock the count of a session's notes, so that no session exceeds MEDIA_PINS_MAX. The node's copy
  * adds one to the number of links, so a copy with only one link is unused (drop_copy).
  */
-#include "worker/media/media_store.h"
+#include "worker/media/media_store_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -32,17 +32,9 @@
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
 
-enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64 };
+enum { MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64 };
 
 #define PIN_END STR(".url") /* end of the name of a URL's note */
-
-struct media_store {
-    char *root;
-    bool sync;
-    uint64_t session_bytes;
-    pthread_mutex_t *pinning; /* locked from the count of notes to the next note */
-    pthread_mutex_t *names;   /* NAME_LOCKS, then `pinning`; locked until a name is durable */
-};
 
 struct media_store *media_store_new(const struct media_options *o)
 {
@@ -53,6 +45,8 @@ struct media_store *media_store_new(const struct media_options *o)
     m->root = mem_strndup(root.p, root.len);
     m->sync = o->sync;
     m->session_bytes = o->session_bytes;
+    m->on_stored = o->on_stored;
+    m->ctx = o->ctx;
     m->names = mem_zalloc((NAME_LOCKS + 1) * sizeof(*m->names));
     for (size_t i = 0; i <= NAME_LOCKS; i++)
         CHECK(pthread_mutex_init(&m->names[i], NULL) == 0);
@@ -74,17 +68,8 @@ void media_store_free(struct media_store *m)
 
 /* --- names --- */
 
-/* The paths of one image. A name that is too long is cut to one that no file has. */
-struct media_place {
-    char folder[MEDIA_PATH_MAX]; /* folder of the session */
-    char own[MEDIA_PATH_MAX];    /* path of the image in that folder */
-    char part[MEDIA_PATH_MAX];   /* path in that folder while this thread writes the image */
-    char shelf[MEDIA_PATH_MAX];  /* folder media/ab */
-    char copy[MEDIA_PATH_MAX];   /* path of the node's copy */
-};
-
-static void fill_paths(const struct media_store *m, struct str id, struct str media,
-                       struct media_place *ret)
+void media_fill_paths(const struct media_store *m, struct str id, struct str media,
+                      struct media_place *ret)
 {
     int n = (int)media.len;
 
@@ -97,8 +82,7 @@ static void fill_paths(const struct media_store *m, struct str id, struct str me
     (void)snprintf(ret->copy, MEDIA_PATH_MAX, "%s/%.2s/%.*s", m->root, media.p, n, media.p);
 }
 
-/* Locks the names of an image or a note. A thread that holds it may lock `pinning`. */
-static pthread_mutex_t *lock_name(const struct media_store *m, const struct media_place *p)
+pthread_mutex_t *media_lock_name(const struct media_store *m, const struct media_place *p)
 {
     pthread_mutex_t *lock = &m->names[str_hash(str_cstr(p->own), 0) % NAME_LOCKS];
 
@@ -106,12 +90,18 @@ static pthread_mutex_t *lock_name(const struct media_store *m, const struct medi
     return lock;
 }
 
-static void unlock_name(pthread_mutex_t *lock)
+void media_unlock_name(pthread_mutex_t *lock)
 {
     CHECK(pthread_mutex_unlock(lock) == 0);
 }
 
-static int fail_storage(struct err *e)
+void media_report_stored(const struct media_store *m, struct str session_id, struct str name)
+{
+    if (m->on_stored)
+        m->on_stored(m->ctx, session_id, name);
+}
+
+int media_fail_storage(struct err *e)
 {
     bool full = errno == ENOSPC || errno == EDQUOT;
 
@@ -123,7 +113,7 @@ static bool make_folder(const char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-static int make_folders(const struct media_store *m, const struct media_place *p, struct err *e)
+int media_make_folders(const struct media_store *m, const struct media_place *p, struct err *e)
 {
     char sessions[MEDIA_PATH_MAX];
 
@@ -133,11 +123,10 @@ static int make_folders(const struct media_store *m, const struct media_place *p
     if (make_folder(m->root) && make_folder(sessions) && make_folder(p->shelf) &&
         make_folder(p->folder))
         return 0;
-    return fail_storage(e);
+    return media_fail_storage(e);
 }
 
-/* Makes the names of the session's images, and of its folder, durable if `sync` is set. */
-static int sync_names(const struct media_store *m, const struct media_place *p, struct err *e)
+int media_sync_names(const struct media_store *m, const struct media_place *p, struct err *e)
 {
     char sessions[MEDIA_PATH_MAX];
 
@@ -145,7 +134,7 @@ static int sync_names(const struct media_store *m, const struct media_place *p, 
         return 0;
     (void)snprintf(sessions, sizeof(sessions), "%s/sessions", m->root);
     if (file_sync_folder(p->folder) || file_sync_folder(sessions) || file_sync_folder(m->root))
-        return fail_storage(e);
+        return media_fail_storage(e);
     return 0;
 }
 
@@ -207,13 +196,12 @@ static void share_copy(const struct media_place *p, struct str bytes)
         (void)replace_file(p->own, p->part, p->copy);
 }
 
-static bool is_pin(struct str name)
+bool media_is_pin(struct str name)
 {
     return str_ends(name, PIN_END) && sha256_is_hex(str_sub(name, 0, name.len - PIN_END.len));
 }
 
-/* Adds up the bytes of a session's files, or the number of its notes. */
-static int sum_folder(const char *path, bool notes, uint64_t *ret, struct err *e)
+int media_sum_folder(const char *path, bool notes, uint64_t *ret, struct err *e)
 {
     const struct dirent *entry;
     DIR *d = opendir(path);
@@ -222,13 +210,13 @@ static int sum_folder(const char *path, bool notes, uint64_t *ret, struct err *e
 
     *ret = 0;
     if (!d)
-        return errno == ENOENT ? 0 : fail_storage(e); /* the session has no images yet */
+        return errno == ENOENT ? 0 : media_fail_storage(e); /* the session has no images yet */
     while ((entry = file_next_entry(d)))
         if (notes)
-            *ret += is_pin(str_cstr(entry->d_name));
+            *ret += media_is_pin(str_cstr(entry->d_name));
         else if (entry->d_name[0] != '.' && fstatat(dirfd(d), entry->d_name, &st, 0) == 0)
             *ret += (uint64_t)st.st_size;
-    rc = errno ? fail_storage(e) : 0;
+    rc = errno ? media_fail_storage(e) : 0;
     (void)closedir(d);
     return rc;
 }
@@ -238,7 +226,7 @@ static int check_limit_of(const struct media_store *m, const struct media_place 
 {
     uint64_t bytes = 0;
 
-    if (m->session_bytes > 0 && sum_folder(p->folder, false, &bytes, e) != 0)
+    if (m->session_bytes > 0 && media_sum_folder(p->folder, false, &bytes, e) != 0)
         return -1;
     if (m->session_bytes == 0 || bytes + more <= m->session_bytes)
         return 0;
@@ -251,7 +239,7 @@ static int check_limit_of(const struct media_store *m, const struct media_place 
  * take the image as stored. */
 static int make_durable(const struct media_store *m, const struct media_place *p, struct err *e)
 {
-    if (sync_names(m, p, e) == 0)
+    if (media_sync_names(m, p, e) == 0)
         return 0;
     (void)unlink(p->own);
     return -1;
@@ -261,12 +249,12 @@ static int make_durable(const struct media_store *m, const struct media_place *p
 static int write_image(const struct media_store *m, const struct media_place *p, struct str bytes,
                        struct err *e)
 {
-    if (make_folders(m, p, e) != 0 || check_limit_of(m, p, bytes.len, e) != 0)
+    if (media_make_folders(m, p, e) != 0 || check_limit_of(m, p, bytes.len, e) != 0)
         return -1;
     if (link_copy(p, bytes))
         return 0;
     if (file_write(p->own, p->part, bytes, m->sync) != 0)
-        return fail_storage(e);
+        return media_fail_storage(e);
     share_copy(p, bytes);
     return 0;
 }
@@ -278,11 +266,13 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
     pthread_mutex_t *lock;
     int rc = 0;
 
-    fill_paths(m, session_id, media, &p);
-    lock = lock_name(m, &p);
+    media_fill_paths(m, session_id, media, &p);
+    lock = media_lock_name(m, &p);
     if (!is_whole(p.own, bytes))
         rc = write_image(m, &p, bytes, e) == 0 ? make_durable(m, &p, e) : -1;
-    unlock_name(lock);
+    media_unlock_name(lock);
+    if (rc == 0)
+        media_report_stored(m, session_id, media);
     return rc;
 }
 
@@ -291,19 +281,22 @@ int media_store_bring(const struct media_store *m, struct str session_id, struct
 {
     struct media_place p = {0};
 
-    fill_paths(m, session_id, media, &p);
-    return write_image(m, &p, bytes, e);
+    media_fill_paths(m, session_id, media, &p);
+    if (write_image(m, &p, bytes, e) != 0)
+        return -1;
+    media_report_stored(m, session_id, media);
+    return 0;
 }
 
 int media_store_settle(const struct media_store *m, struct str session_id, struct err *e)
 {
     struct media_place p = {0};
 
-    fill_paths(m, session_id, STR("00"), &p);
-    return sync_names(m, &p, e);
+    media_fill_paths(m, session_id, STR("00"), &p);
+    return media_sync_names(m, &p, e);
 }
 
-static int cannot_read(struct err *e)
+int media_fail_reading(struct err *e)
 {
     if (errno == ENOENT)
         return err_set(e, ERR_NOT_FOUND, "the session has no such image");
@@ -323,10 +316,10 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
     char hash[SHA256_HEX_LEN + 1];
     size_t start = out->len;
 
-    fill_paths(m, session_id, media, &p);
+    media_fill_paths(m, session_id, media, &p);
     if (file_read(p.own, MEDIA_READ_MAX, out, &why) != 0) {
         errno = why.sys;
-        return cannot_read(e);
+        return media_fail_reading(e);
     }
     sha256_hex(str_sub(buf_str(out), start, out->len), hash);
     if (str_eq_c(media, hash))
@@ -343,10 +336,10 @@ int media_store_open(const struct media_store *m, struct str session_id, struct 
     struct media_place p = {0};
     struct stat st;
 
-    fill_paths(m, session_id, media, &p);
+    media_fill_paths(m, session_id, media, &p);
     ret->fd = open(p.own, O_RDONLY | O_CLOEXEC);
     if (ret->fd < 0 || fstat(ret->fd, &st) != 0) {
-        (void)cannot_read(e);
+        (void)media_fail_reading(e);
         media_file_close(ret);
         return -1;
     }
@@ -409,189 +402,12 @@ int media_store_check(const struct media_store *m, struct str session_id, struct
     return rc == 0 && str_eq_c(media, hash) ? 0 : fail_changed_file(e);
 }
 
-/* --- notes of URLs --- */
-
-enum { PIN_NAME_MAX = SHA256_HEX_LEN + 5, PIN_READ_MAX = 64 << 10 };
-
-/* Makes the note's file name, which fill_paths uses like an image's hash. */
-static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
-{
-    if (pin->hash.p)
-        memcpy(name, pin->hash.p, SHA256_HEX_LEN);
-    else
-        sha256_hex(pin->url, name);
-    memcpy(name + SHA256_HEX_LEN, PIN_END.p, PIN_END.len + 1);
-    return str_of(name, SHA256_HEX_LEN + PIN_END.len);
-}
-
-/* Appends the note. Returns like media_store_pinned. */
-static int read_pin(const struct media_pin *pin, const struct media_place *p, struct buf *out,
-                    struct err *e)
-{
-    struct err why = {0};
-    size_t start = out->len;
-    bool is_read = file_read(p->own, PIN_READ_MAX, out, &why) == 0;
-
-    if (is_read && pin->is_whole(str_sub(buf_str(out), start, out->len)))
-        return 1;
-    out->len = start;
-    if (is_read && cancel_wanted())
-        return cancel_fail(e); /* is_whole may have stopped early: the note may be complete */
-    if (why.kind == ERR_IO && why.sys != ENOENT)
-        return err_set(e, ERR_STORAGE_FAILED,
-                       "what the session has had from an image's URL cannot be read back");
-    return 0;
-}
-
-int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
-                       struct err *e)
-{
-    char name[PIN_NAME_MAX];
-    struct media_place p = {0};
-    pthread_mutex_t *lock;
-    int rc;
-
-    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
-    lock = lock_name(m, &p);
-    rc = read_pin(pin, &p, out, e);
-    unlock_name(lock);
-    return rc;
-}
-
-static int check_pins(const struct media_place *p, struct err *e)
-{
-    uint64_t n = 0;
-    int rc = sum_folder(p->folder, true, &n, e);
-
-    if (rc != 0 || n < MEDIA_PINS_MAX)
-        return rc;
-    return err_set(e, ERR_BODY_TOO_LARGE,
-                   "the session has had images from %d URLs, and takes none from more",
-                   MEDIA_PINS_MAX);
-}
-
-int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e)
-{
-    struct media_place p = {0};
-
-    fill_paths(m, session_id, STR("00"), &p);
-    return check_pins(&p, e);
-}
-
-/* Gives the written note its final name. Returns 1 if a readable note already exists. */
-static int claim_pin(const struct media_pin *pin, const struct media_place *p, struct buf *out,
-                     struct err *e)
-{
-    int rc;
-
-    if (access(p->own, F_OK) != 0 && check_pins(p, e) != 0)
-        return -1;
-    if (link(p->part, p->own) == 0)
-        return 0;
-    if (errno != EEXIST)
-        return fail_storage(e);
-    rc = read_pin(pin, p, out, e);
-    if (rc != 0)
-        return rc;
-    return rename(p->part, p->own) == 0 ? 0 : fail_storage(e); /* replaces an unreadable note */
-}
-
-/* Writes the note, and gives it its name if there is no other. Does not make the name durable. */
-static int write_pin(const struct media_store *m, const struct media_pin *pin,
-                     const struct media_place *p, struct str part, struct buf *out, struct err *e)
-{
-    int rc;
-
-    if (file_write(p->part, p->part, part, m->sync) != 0)
-        return fail_storage(e);
-    CHECK(pthread_mutex_lock(m->pinning) == 0);
-    rc = claim_pin(pin, p, out, e);
-    CHECK(pthread_mutex_unlock(m->pinning) == 0);
-    (void)unlink(p->part);
-    return rc;
-}
-
-int media_store_bring_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
-                          struct buf *out, struct err *e)
-{
-    char name[PIN_NAME_MAX];
-    struct media_place p = {0};
-
-    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
-    return write_pin(m, pin, &p, part, out, e);
-}
-
-int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
-                    struct buf *out, struct err *e)
-{
-    char name[PIN_NAME_MAX];
-    struct media_place p = {0};
-    pthread_mutex_t *lock;
-    int rc;
-
-    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
-    lock = lock_name(m, &p);
-    rc = write_pin(m, pin, &p, part, out, e);
-    if (rc == 0 && m->sync && file_sync_folder(p.folder) != 0) {
-        rc = fail_storage(e);
-        (void)unlink(p.own);
-    }
-    unlock_name(lock);
-    return rc;
-}
-
-int media_store_pins(const struct media_store *m, struct str session_id, struct media_pins *ret,
-                     struct err *e)
-{
-    struct media_place p = {0};
-
-    fill_paths(m, session_id, STR("00"), &p);
-    ret->dir = opendir(p.folder);
-    return ret->dir || errno == ENOENT ? 0 : cannot_read(e);
-}
-
-/* Reads a whole file of the folder `d`. */
-static int read_file_of(DIR *d, const char *name, struct buf *out)
-{
-    struct media_file f = {.fd = openat(dirfd(d), name, O_RDONLY | O_CLOEXEC)};
-    struct stat st;
-    int rc = -1;
-
-    if (f.fd >= 0 && fstat(f.fd, &st) == 0 && st.st_size <= PIN_READ_MAX) {
-        f.left = (uint64_t)st.st_size;
-        rc = media_file_read(&f, PIN_READ_MAX, out);
-    }
-    media_file_close(&f);
-    return rc;
-}
-
-int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *out, struct err *e)
-{
-    const struct dirent *entry;
-
-    while (p->dir && (entry = file_next_entry(p->dir))) {
-        if (!is_pin(str_cstr(entry->d_name)))
-            continue;
-        memcpy(url, entry->d_name, SHA256_HEX_LEN);
-        url[SHA256_HEX_LEN] = 0;
-        return read_file_of(p->dir, entry->d_name, out) == 0 ? 1 : cannot_read(e);
-    }
-    return p->dir && errno ? cannot_read(e) : 0;
-}
-
-void media_pins_close(struct media_pins *p)
-{
-    if (p->dir)
-        (void)closedir(p->dir);
-    p->dir = NULL;
-}
-
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,
                              struct str media)
 {
     struct media_place p = {0};
 
-    fill_paths(m, session_id, media, &p);
+    media_fill_paths(m, session_id, media, &p);
     return arena_cstr(a, str_cstr(p.own));
 }
 
@@ -607,16 +423,17 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
         struct media_place old = {0}, new = {0};
 
         /* . and .., and files that are being written */
-        if (!sha256_is_hex(media) && !is_pin(media))
+        if (!sha256_is_hex(media) && !media_is_pin(media))
             continue;
-        fill_paths(m, from, media, &old);
-        fill_paths(m, to, media, &new);
-        if (make_folders(m, &new, e) != 0)
+        media_fill_paths(m, from, media, &old);
+        media_fill_paths(m, to, media, &new);
+        if (media_make_folders(m, &new, e) != 0)
             return -1;
         if (link(old.own, new.own) != 0 && errno != EEXIST)
-            return fail_storage(e);
+            return media_fail_storage(e);
+        media_report_stored(m, to, media);
     }
-    return errno ? fail_storage(e) : 0;
+    return errno ? media_fail_storage(e) : 0;
 }
 
 bool media_store_holds(const struct media_store *m, struct str session_id)
@@ -624,7 +441,7 @@ bool media_store_holds(const struct media_store *m, struct str session_id)
     struct media_place p = {0};
     struct stat st;
 
-    fill_paths(m, session_id, STR("00"), &p);
+    media_fill_paths(m, session_id, STR("00"), &p);
     return stat(p.folder, &st) == 0;
 }
 
@@ -634,14 +451,14 @@ int media_store_lend(const struct media_store *m, struct str from, struct str to
     DIR *d;
     int rc;
 
-    fill_paths(m, from, STR("00"), &p);
+    media_fill_paths(m, from, STR("00"), &p);
     d = opendir(p.folder);
     if (!d)
-        return errno == ENOENT ? 0 : fail_storage(e);
+        return errno == ENOENT ? 0 : media_fail_storage(e);
     rc = lend_all(m, d, from, to, e);
     (void)closedir(d);
-    fill_paths(m, to, STR("00"), &p);
-    return rc == 0 ? sync_names(m, &p, e) : -1;
+    media_fill_paths(m, to, STR("00"), &p);
+    return rc == 0 ? media_sync_names(m, &p, e) : -1;
 }
 
 /* --- sweeping --- */
@@ -661,14 +478,14 @@ void media_store_drop(const struct media_store *m, struct str session_id)
     const struct dirent *entry;
     DIR *d;
 
-    fill_paths(m, session_id, STR("00"), &p);
+    media_fill_paths(m, session_id, STR("00"), &p);
     d = opendir(p.folder);
     if (!d)
         return;
     while ((entry = readdir(d))) {
         if (entry->d_name[0] == '.')
             continue;
-        fill_paths(m, session_id, str_cstr(entry->d_name), &p);
+        media_fill_paths(m, session_id, str_cstr(entry->d_name), &p);
         (void)unlink(p.own);
         drop_copy(p.copy);
     }

@@ -26,6 +26,9 @@ struct media_options {
     const char *state_dir;
     bool sync;              /* files are durable before media_store_put returns */
     uint64_t session_bytes; /* limit for the bytes of all images of a session; 0: no limit */
+    /* Called by any thread when a session has got a file, which has its name then; NULL: never */
+    void (*on_stored)(void *ctx, struct str session_id, struct str name);
+    void *ctx;
 };
 
 /* Makes a store. Reads and writes no file yet. */
@@ -127,6 +130,43 @@ int media_store_open(const struct media_store *m, struct str session_id, struct 
 int media_file_read(struct media_file *f, size_t n, struct buf *out);
 
 void media_file_close(struct media_file *f);
+
+/* --- files that go to the store of a fleet, or come from there: images and notes of URLs --- */
+
+/* Reports whether a file of a session may have this name. */
+bool media_is_file_name(struct str name);
+
+/* Reports whether the session has the file. */
+bool media_store_has(const struct media_store *m, struct str session_id, struct str name);
+
+/* Appends at most n bytes of the file from `at` on. Returns its size, or -1 if it cannot be read.
+ */
+int64_t media_store_read(const struct media_store *m, struct str session_id, struct str name,
+                         uint64_t at, size_t n, struct buf *out);
+
+/* Calls fn with each file of each session. */
+void media_store_each(const struct media_store *m,
+                      void (*fn)(void *ctx, struct str session_id, struct str name), void *ctx);
+
+/* A file that comes in pieces. It gets its name at the end. */
+struct media_arrival;
+
+/* Begins a file. Returns NULL with ERR_STORAGE_FULL or ERR_STORAGE_FAILED. */
+struct media_arrival *media_arrival_new(const struct media_store *m, struct str session_id,
+                                        struct str name, struct err *e);
+
+/* Returns "SESSION/NAME". */
+struct str media_arrival_path(const struct media_arrival *a);
+
+/* Adds bytes. Returns -1 with errors like media_arrival_new. */
+int media_arrival_add(struct media_arrival *a, struct str bytes, struct err *e);
+
+/* Gives the file its name if it is complete. Returns -1 with errors like media_arrival_new, or with
+ * ERR_IO if an image has other bytes than its hash says. */
+int media_arrival_finish(struct media_arrival *a, struct err *e);
+
+/* Frees a, and removes the file if it has no name yet. Accepts NULL. */
+void media_arrival_free(struct media_arrival *a);
 
 /* Reports whether the session may have images. */
 bool media_store_holds(const struct media_store *m, struct str session_id);

@@ -1,0 +1,167 @@
+/* Files of sessions that go to the store of a fleet, or come from there (media_store.h). */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/attrs.h"
+#include "common/base/mem.h"
+#include "common/codec/sha256.h"
+#include "common/os/file.h"
+#include "worker/media/media_store_internal.h"
+
+struct media_arrival {
+    const struct media_store *m;
+    struct media_place at;
+    struct sha256 *hash; /* NULL: the hash is known */
+    char wanted[SHA256_HEX_LEN + 1];
+    char *path;
+    bool is_pin;
+    int fd;
+};
+
+bool media_is_file_name(struct str name)
+{
+    return sha256_is_hex(name) || media_is_pin(name);
+}
+
+bool media_store_has(const struct media_store *m, struct str session_id, struct str name)
+{
+    struct media_place p = {0};
+
+    media_fill_paths(m, session_id, name, &p);
+    return access(p.own, F_OK) == 0;
+}
+
+int64_t media_store_read(const struct media_store *m, struct str session_id, struct str name,
+                         uint64_t at, size_t n, struct buf *out)
+{
+    struct media_file f = {.fd = -1};
+    int64_t size = -1;
+    struct err e;
+
+    if (media_store_open(m, session_id, name, &f, &e) != 0)
+        return -1;
+    if (at >= f.left || lseek(f.fd, (off_t)at, SEEK_SET) == (off_t)at) {
+        size = (int64_t)f.left;
+        f.left -= MIN_OF(at, f.left);
+    }
+    if (size >= 0 && media_file_read(&f, n, out) != 0)
+        size = -1;
+    media_file_close(&f);
+    return size;
+}
+
+static void each_of_session(const struct media_store *m, struct str id,
+                            void (*fn)(void *ctx, struct str session_id, struct str name),
+                            void *ctx)
+{
+    struct media_place p = {0};
+    const struct dirent *entry;
+    DIR *d;
+
+    media_fill_paths(m, id, STR("00"), &p);
+    d = opendir(p.folder);
+    while (d && (entry = readdir(d)))
+        if (media_is_file_name(str_cstr(entry->d_name)))
+            fn(ctx, id, str_cstr(entry->d_name));
+    if (d)
+        (void)closedir(d);
+}
+
+void media_store_each(const struct media_store *m,
+                      void (*fn)(void *ctx, struct str session_id, struct str name), void *ctx)
+{
+    char path[MEDIA_PATH_MAX];
+    const struct dirent *entry;
+    DIR *d;
+
+    (void)snprintf(path, sizeof(path), "%s/sessions", m->root);
+    d = opendir(path);
+    while (d && (entry = readdir(d)))
+        if (entry->d_name[0] != '.')
+            each_of_session(m, str_cstr(entry->d_name), fn, ctx);
+    if (d)
+        (void)closedir(d);
+}
+
+struct media_arrival *media_arrival_new(const struct media_store *m, struct str session_id,
+                                        struct str name, struct err *e)
+{
+    struct media_arrival *a = mem_zalloc(sizeof(*a));
+    struct buf path = {0};
+
+    buf_printf(&path, "%.*s/%.*s", (int)session_id.len, session_id.p, (int)name.len, name.p);
+    a->path = mem_strndup(path.p, path.len);
+    buf_done(&path);
+    a->m = m;
+    a->fd = -1;
+    a->is_pin = media_is_pin(name);
+    media_fill_paths(m, session_id, name, &a->at);
+    (void)snprintf(a->wanted, sizeof(a->wanted), "%.*s", (int)name.len, name.p);
+    if (media_make_folders(m, &a->at, e) != 0) {
+        media_arrival_free(a);
+        return NULL;
+    }
+    a->hash = sha256_begin();
+    a->fd = open(a->at.part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (a->fd >= 0)
+        return a;
+    (void)media_fail_storage(e);
+    media_arrival_free(a);
+    return NULL;
+}
+
+struct str media_arrival_path(const struct media_arrival *a)
+{
+    return str_cstr(a->path);
+}
+
+int media_arrival_add(struct media_arrival *a, struct str bytes, struct err *e)
+{
+    size_t at = 0;
+
+    while (at < bytes.len) {
+        ssize_t n = write(a->fd, bytes.p + at, bytes.len - at);
+
+        if (n < 0 && errno != EINTR)
+            return media_fail_storage(e);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (!a->is_pin)
+        sha256_add(a->hash, bytes);
+    return 0;
+}
+
+int media_arrival_finish(struct media_arrival *a, struct err *e)
+{
+    char found[SHA256_HEX_LEN + 1];
+
+    sha256_end(a->hash, found);
+    a->hash = NULL;
+    if (!a->is_pin && strcmp(found, a->wanted) != 0)
+        return err_set(e, ERR_IO, "an image of the fleet's store has other bytes than its name");
+    if ((a->m->sync && fsync(a->fd) != 0) || rename(a->at.part, a->at.own) != 0)
+        return media_fail_storage(e);
+    (void)link(a->at.own, a->at.copy); /* without a node's copy, the session's own file is enough */
+    return media_sync_names(a->m, &a->at, e);
+}
+
+void media_arrival_free(struct media_arrival *a)
+{
+    char unused[SHA256_HEX_LEN + 1];
+
+    if (!a)
+        return;
+    if (a->hash)
+        sha256_end(a->hash, unused);
+    if (a->fd >= 0) {
+        (void)close(a->fd);
+        (void)unlink(a->at.part);
+    }
+    free(a->path);
+    free(a);
+}
