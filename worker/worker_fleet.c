@@ -88,6 +88,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
     w->store = o.store;
     fleet_orders_open(&w->service, w->store); /* reads the orders before anything else */
     w->service.calls.ledger->copy = second_copy_new(&o);
+    worker_files_open(w->files);
     w->service.calls.ledger->deliveries->as_records = true;
     w->service.calls.residency->fetch = on_wanted;
     w->service.calls.residency->fetch_ctx = w;
@@ -103,6 +104,8 @@ void worker_fleet_serve_place(struct worker_state *w, uint32_t index)
 
     if (l->copy)
         worker_journals_drop_gone(w);
+    if (l->copy)
+        worker_files_add_place(w->files, index);
     for (size_t i = 0; i < p->n && l->copy; i++)
         if (p->at[i].index == index)
             second_copy_add_place(l->copy, index, p->at[i].journal);
@@ -139,6 +142,7 @@ void worker_fleet_close(struct worker_state *w)
         second_copy_free(l->copy);
         l->copy = NULL;
     }
+    worker_files_close(w->files);
     fleet_orders_close(&w->service);
     w->store = NULL;
     if (w->store_url)

@@ -37,10 +37,12 @@ int worker_media_open(struct worker_state *w, void (*on_lost)(void *env, unsigne
 {
     const struct config *c = w->h->config;
 
-    w->media = media_store_new(
-        &(struct media_options){.state_dir = w->h->state_dir,
-                                .sync = c->durability == DURABILITY_POWER,
-                                .session_bytes = (uint64_t)c->max_session_media_bytes});
+    struct media_options o = {.state_dir = w->h->state_dir,
+                              .sync = c->durability == DURABILITY_POWER,
+                              .session_bytes = (uint64_t)c->max_session_media_bytes};
+
+    w->files = worker_files_new(w, &o);
+    w->media = media_store_new(&o);
     w->service.calls.media = w->media;
     return open_web(w, on_lost, e);
 }
@@ -48,6 +50,7 @@ int worker_media_open(struct worker_state *w, void (*on_lost)(void *env, unsigne
 void worker_media_close(struct worker_state *w)
 {
     media_store_free(w->media);
+    worker_files_free(w->files);
     web_rules_free(w->web);
 }
 
@@ -71,4 +74,5 @@ static bool media_is_kept(void *ctx, struct str id)
 void worker_media_sweep(struct worker_state *w)
 {
     (void)media_store_sweep(w->media, &(struct media_sweep){media_is_ours, media_is_kept, w});
+    worker_files_sweep(w->files);
 }

@@ -13,6 +13,8 @@ struct fragments;
 struct journal;
 struct store;
 struct store_url;
+struct media_options;
+struct worker_files;
 
 struct worker_state {
     const struct heritage *h;
@@ -39,6 +41,7 @@ struct worker_state {
     struct store *store;         /* the fleet's; NULL: no fleet */
     struct web_rules *web;       /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
+    struct worker_files *files;  /* the images' second copy; NULL: no fleet */
     struct span_exporter *spans; /* NULL: no collector is set */
 };
 
@@ -119,6 +122,17 @@ void worker_engines_close(struct worker_state *w);
 int worker_trace_open(struct worker_state *w, struct err *e);
 bool worker_trace_idle(struct worker_state *w);
 void worker_trace_close(struct worker_state *w);
+
+/* worker_files.c: the second copy of the sessions' images in the store of the fleet. new: sets what
+ * the options need for it; NULL without a fleet. open: after the second copy was made. add_place:
+ * adds the images that sessions of the place have here. sweep: deletes what no session needs.
+ * close: after the store was freed. All but `open` and `add_place` accept NULL. */
+struct worker_files *worker_files_new(struct worker_state *w, struct media_options *o);
+void worker_files_open(struct worker_files *f);
+void worker_files_add_place(struct worker_files *f, uint32_t index);
+void worker_files_sweep(struct worker_files *f);
+void worker_files_close(struct worker_files *f);
+void worker_files_free(struct worker_files *f);
 
 /* Opens the store of pictures and the rules for fetching them, before the engines. sweep drops
  * pictures that no session needs. on_lost is passed to call_fetchers_begin. Returns -1 with

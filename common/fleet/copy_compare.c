@@ -129,14 +129,21 @@ static void use_lengths(struct copy_place *p, const struct store_answer *a)
 
     while ((slot = map_next(&c->logs, &at)))
         ((struct copy_log *)slot->value)->seen = false;
-    for (size_t i = 0; i < a->n_texts; i++)
-        compare_log(copy_get(c, p, a->texts[i]), a->logs[i].first, a->logs[i].next, p->verifies);
+    if (c->hooks)
+        c->hooks->on_lengths_begin(c->hooks_ctx, p->index);
+    for (size_t i = 0; i < a->n_texts; i++) {
+        if (!c->hooks || !c->hooks->take_log(c->hooks_ctx, p->index, a->texts[i], a->logs[i].next))
+            compare_log(copy_get(c, p, a->texts[i]), a->logs[i].first, a->logs[i].next,
+                        p->verifies);
+    }
     for (at = 0; (slot = map_next(&c->logs, &at));) {
         struct copy_log *l = slot->value;
 
         if (l->place == p && !l->seen)
             compare_log(l, 0, 0, false);
     }
+    if (c->hooks)
+        c->hooks->on_lengths_end(c->hooks_ctx, p->index, p->epoch);
     open_place(p);
 }
 

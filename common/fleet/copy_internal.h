@@ -71,6 +71,8 @@ struct copy_fresh {
 
 struct second_copy {
     struct second_copy_options o;
+    const struct copy_hooks *hooks; /* NULL: the places have no other logs */
+    void *hooks_ctx;
     struct map logs; /* by session */
     VEC(struct copy_place *) places;
     uint64_t calls; /* number of the next append */
@@ -104,6 +106,9 @@ void copy_on_work(struct loop_task *t);
 
 /* copy_send.c: sends records that the logs of an open place lack. */
 void copy_send(struct copy_place *p);
+
+/* Stops sending: the store has refused the epoch, and the keeper must decide. */
+void copy_fence(struct copy_place *p, uint64_t epoch);
 
 /* Reads n records of a log, from number `from` on, from the journal. Appends them to `ret`, with
  * their ends in `ends`. Returns -1 with e. */

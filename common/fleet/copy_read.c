@@ -209,20 +209,41 @@ static void on_read(void *ctx, const struct store_answer *a)
     copy_read_unread(p);
 }
 
+static void begin_reader(struct copy_log *l)
+{
+    struct copy_reader *q = mem_zalloc(sizeof(*q));
+
+    *q = (struct copy_reader){.log = l, .round = l->place->round, .had_some = l->numbers.n > 0};
+    read_from(q, l->numbers.n > 0 ? l->numbers.n - 1 : 0);
+}
+
 void copy_read_unread(struct copy_place *p)
 {
-    size_t most = p->copy->o.reads > 0 ? p->copy->o.reads : COPY_READS;
+    const struct second_copy *c = p->copy;
+    size_t most = c->o.reads > 0 ? c->o.reads : COPY_READS;
     struct copy_log *l;
 
     if (p->read_ms > loop_now_ms(p->copy->o.loop))
         return;
     while (p->state == COPY_OPEN && p->n_reading < most &&
            (l = LIST_FIRST_OF(&p->unasked, struct copy_log, unasked))) {
-        struct copy_reader *q = mem_zalloc(sizeof(*q));
-
         list_remove(&l->unasked);
         p->n_reading++;
-        *q = (struct copy_reader){.log = l, .round = p->round, .had_some = l->numbers.n > 0};
-        read_from(q, l->numbers.n > 0 ? l->numbers.n - 1 : 0);
+        if (!c->hooks || !c->hooks->fetch(c->hooks_ctx, p->index, copy_log_id(l)))
+            begin_reader(l);
     }
+}
+
+void second_copy_end_fetch(struct second_copy *c, struct str session, const struct err *e)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (!l || !l->unread || list_holds(&l->unasked)) /* the place was compared again meanwhile */
+        return;
+    if (!e) {
+        begin_reader(l);
+        return;
+    }
+    l->place->n_reading--;
+    pause_log(l, e);
 }

@@ -96,7 +96,7 @@ static void wait_for_memory(const struct sent_batch *b)
     }
 }
 
-static void fence(struct copy_place *p, uint64_t epoch)
+void copy_fence(struct copy_place *p, uint64_t epoch)
 {
     if (p->epoch != epoch)
         return;
@@ -116,7 +116,7 @@ static void on_appended(void *ctx, const struct store_answer *a)
         p->full_ms = 0;
         use_records(b, a);
     } else if (a->verdict == STORE_FENCED) {
-        fence(p, b->epoch);
+        copy_fence(p, b->epoch);
     } else if (a->verdict == STORE_FULL) {
         wait_for_memory(b);
     } else if (p->epoch == b->epoch) {
@@ -254,7 +254,7 @@ static void on_dropped(void *ctx, const struct store_answer *a)
     struct copy_log *l = copy_find(d->copy, str_of(d->id, d->id_len));
 
     if (a->verdict == STORE_FENCED)
-        fence(d->place, d->epoch);
+        copy_fence(d->place, d->epoch);
     else if (a->verdict != STORE_DONE && d->place->epoch == d->epoch)
         copy_lose(d->place, a->why);
     if (l && d->rewrites && a->verdict != STORE_DONE)
@@ -316,10 +316,18 @@ static void send_ended(struct copy_place *p, struct copy_log *l)
     }
 }
 
+/* Reports whether records of the log may be sent: other logs may have to be in the store first. */
+static bool may_send(const struct copy_log *l)
+{
+    const struct second_copy *c = l->place->copy;
+
+    return !c->hooks || c->hooks->may_send(c->hooks_ctx, copy_log_id(l));
+}
+
 /* Sends a piece of the log. It leaves the list when all is sent. */
 static void send_piece(struct copy_place *p, struct copy_log *l)
 {
-    bool stays = l->lost || l->unread;
+    bool stays = l->lost || l->unread || !may_send(l);
 
     if (l->dropping || l->drop_sent) { /* nothing follows a drop before its answer */
         if (!l->drop_sent)
@@ -357,7 +365,7 @@ static void send_fresh(struct copy_place *p)
         struct copy_log *l = f->log;
 
         if (!l || l->place != p || l->sent != f->n || l->lost || l->dropping || l->ended ||
-            l->rewrite || l->cut || l->drop_sent)
+            l->rewrite || l->cut || l->drop_sent || !may_send(l))
             continue;
         add_to_batch(p, &v, l, str_of(c->fresh_bytes.p + f->at, f->size));
         if (l->sent == l->numbers.n)

@@ -534,6 +534,13 @@ static void check_fence(struct copy_place *p)
     c->o.reconnect(c->o.ctx, "the server refuses an epoch that was renewed");
 }
 
+static bool has_other_logs(const struct copy_place *p)
+{
+    const struct second_copy *c = p->copy;
+
+    return !c->hooks || c->hooks->has_all(c->hooks_ctx, p->index);
+}
+
 /* Reports the place's progress in the place table. */
 static void report_place(struct copy_place *p)
 {
@@ -542,7 +549,7 @@ static void report_place(struct copy_place *p)
     if (p->n_behind != p->told_behind)
         place_table_report_behind(t, p->index, p->n_behind);
     p->told_behind = p->n_behind;
-    if (!p->reported && p->n_behind == 0 && may_answer(p)) {
+    if (!p->reported && p->n_behind == 0 && may_answer(p) && has_other_logs(p)) {
         place_table_report_whole(t, p->index, p->epoch);
         p->reported = true;
     }
@@ -586,6 +593,36 @@ void copy_on_work(struct loop_task *t)
     if (c->hopeless)
         check_all_waits(c);
     c->hopeless = false;
+}
+
+void second_copy_set_hooks(struct second_copy *c, const struct copy_hooks *hooks, void *ctx)
+{
+    c->hooks = hooks;
+    c->hooks_ctx = ctx;
+}
+
+void second_copy_resume(struct second_copy *c, struct str session)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (l && (l->sent < l->numbers.n || l->ended || l->rewrite || l->cut))
+        copy_send_later(l);
+}
+
+void second_copy_lose(struct second_copy *c, uint32_t place, const char *why)
+{
+    struct copy_place *p = find_place(c, place);
+
+    if (p)
+        copy_lose(p, why);
+}
+
+void second_copy_fence(struct second_copy *c, uint32_t place, uint64_t epoch)
+{
+    struct copy_place *p = find_place(c, place);
+
+    if (p)
+        copy_fence(p, epoch);
 }
 
 void second_copy_add_place(struct second_copy *c, uint32_t place, struct journal *journal)

@@ -95,6 +95,35 @@ struct second_copy_options {
     void *ctx;
 };
 
+/* Calls to those who keep other logs of the same places in the store (file_copy.h). */
+struct copy_hooks {
+    /* A comparison of lengths gets each log that the store has, between begin and end. take_log
+     * returns false if the log is a session's. */
+    void (*on_lengths_begin)(void *ctx, uint32_t place);
+    bool (*take_log)(void *ctx, uint32_t place, struct str id, uint64_t next);
+    void (*on_lengths_end)(void *ctx, uint32_t place, uint64_t epoch);
+    /* Reports whether records of the session may be sent now; else second_copy_resume follows. */
+    bool (*may_send)(void *ctx, struct str session);
+    /* Reports whether the store has all other logs of the place. */
+    bool (*has_all)(void *ctx, uint32_t place);
+    /* Begins to read what must be here before the session's records. Returns false if nothing must;
+     * else second_copy_end_fetch follows, now or later. */
+    bool (*fetch)(void *ctx, uint32_t place, struct str session);
+};
+
+/* Sets the hooks. Call it before second_copy_add_place. */
+void second_copy_set_hooks(struct second_copy *c, const struct copy_hooks *hooks, void *ctx);
+
+/* Sends the session's records again after may_send was false. */
+void second_copy_resume(struct second_copy *c, struct str session);
+
+/* Ends a fetch: the session's records are read now, or with e after a pause. */
+void second_copy_end_fetch(struct second_copy *c, struct str session, const struct err *e);
+
+/* Reports that the connection was lost, or that the store refused the epoch. */
+void second_copy_lose(struct second_copy *c, uint32_t place, const char *why);
+void second_copy_fence(struct second_copy *c, uint32_t place, uint64_t epoch);
+
 struct second_copy *second_copy_new(const struct second_copy_options *o);
 
 /* Frees the copy and the store. Drops waits without calling them. Accepts NULL. */

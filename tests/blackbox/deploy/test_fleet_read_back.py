@@ -169,18 +169,54 @@ def test_a_damaged_journal_is_repaired_from_the_store(store):
         assert len(content(gateway, s)["records"]) == 4
 
 
-def test_a_session_without_its_pictures_says_so(store, tmp_path):
-    shot = kit.png(64, 64)
-    asked = [kit.user(kit.text("look"), kit.image(shot))]
+def pictures(store):
+    """The logs of images in the store, as SESSION~NAME: number of pieces."""
+    return {key: n[1] for key, n in logs(store).items() if "~" in key}
+
+
+def test_pictures_come_back_before_their_sessions(store, tmp_path):
+    small, large = kit.png(64, 64), kit.big(2500)
+    asked = [kit.user(kit.text("look"), kit.image(small), kit.image(large))]
     with kit.VisionStub("sglang") as engine:
         gateway = started(store, engine=engine.setting, model=kit.model_folder(tmp_path / "m"))
-        sid = kit.session(gateway)
+        sid, other = kit.session(gateway), kit.session(gateway)
         answer = kit.chat(gateway, sid, asked)
         assert answer.status == 200, answer.body
+        assert kit.chat(gateway, other, [kit.user(kit.image(small))]).status == 200
+        assert pictures(store) == {f"{sid}~{kit.sha(small)}": 1, f"{sid}~{kit.sha(large)}": 3, f"{other}~{kit.sha(small)}": 1}
         lose_disk(gateway)
-        again = g.wait_until(lambda: gateway.get(f"/sessions/{sid}/snapshot", timeout=60), 30, "it is read back")
-        assert (again.status, again.json()["error"]["code"]) == (503, "storage_failed"), again.text
-        assert "an image of this session is gone" in again.json()["error"]["message"]
-        more = [*asked, answer.json()["choices"][0]["message"], kit.user(kit.text("and now"))]
-        assert kit.chat(gateway, sid, more).status == 200       # its history brings the picture
+        got = g.wait_until(lambda: gateway.get(f"/sessions/{sid}/media/{kit.sha(large)}", timeout=60), 30, "it is read back")
+        assert (got.status, got.body) == (200, large)
         assert gateway.get(f"/sessions/{sid}/snapshot").status == 200
+        more = [*asked, answer.json()["choices"][0]["message"], kit.user(kit.text("and now"))]
+        assert kit.chat(gateway, sid, more).status == 200
+        assert [kit.of_data_url(u) for u in engine.requests[-1]["body"]["image_data"]] == [small, large]
+        # a worker that is replaced, and a store that is emptied, lose none
+        kill_worker(gateway)
+        g.wait_until(lambda: gateway.get(f"/sessions/{sid}/media/{kit.sha(small)}").status == 200, 30, "the worker is replaced")
+        before = pictures(store)
+        store.ask("FLUSHALL")
+        g.wait_until(lambda: pictures(store) == before, 30, "the images are sent again")
+        lose_disk(gateway)
+        got = g.wait_until(lambda: gateway.get(f"/sessions/{other}/media/{kit.sha(small)}", timeout=60), 30, "it is read back")
+        assert (got.status, got.body) == (200, small)
+        # images of sessions that are gone leave the store
+        for one in (sid, other):
+            assert gateway.request("DELETE", f"/sessions/{one}").status == 204
+        g.wait_until(lambda: not pictures(store), 60, "their images are deleted")
+
+
+def test_records_wait_for_their_pictures(store, tmp_path):
+    """The store is full: no record is confirmed before the images that it needs."""
+    with kit.VisionStub("sglang") as engine:
+        gateway = started(store, engine=engine.setting, model=kit.model_folder(tmp_path / "m"), **{"fleet-outage": "2s"})
+        gateway.allow("the memory of the store is used up")
+        sid = kit.session(gateway)
+        asked = [kit.user(kit.text("look"), kit.image(kit.big(1500)))]
+        store.ask("CONFIG", "SET", "maxmemory", store.ask("INFO", "memory")["used_memory"] + 900000)
+        answer = kit.chat(gateway, sid, asked)
+        assert answer.status == 503, answer.text
+        assert logs(store)[sid] == [0, 1], "the session's beginning alone"
+        store.ask("CONFIG", "SET", "maxmemory", 0)
+        g.wait_until(lambda: kit.chat(gateway, sid, asked).status == 200, 30, "the store takes it")
+        assert pictures(store) == {f"{sid}~{kit.sha(kit.big(1500))}": 2}

@@ -1,0 +1,62 @@
+/*
+ * struct file_copy: the files of sessions (images, notes of URLs) in the store of a fleet, next to
+ * the records of a second copy (second_copy.h). A file is a log "SESSION~NAME" of pieces of at most
+ * FILE_COPY_PIECE bytes. It never changes.
+ *
+ *   send   The records of a session wait until the store has its files. So the store never has a
+ *          record whose images it lacks.
+ *   read   Before the records of a session are read back, its files are.
+ *   drop   Files of sessions that need no second copy are deleted (file_copy_sweep).
+ *
+ * The second copy compares lengths, and decides about fences and lost connections.
+ */
+#ifndef RG_FLEET_FILE_COPY_H
+#define RG_FLEET_FILE_COPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+struct buf;
+struct err;
+struct file_copy;
+struct loop;
+struct second_copy;
+struct store;
+
+enum { FILE_COPY_PIECE = 1 << 20 };
+
+struct file_copy_options {
+    struct loop *loop;
+    struct store *store; /* the second copy's */
+    struct second_copy *copy;
+    /* Appends at most n bytes of a file from `at` on. Returns its size; -1: it does not exist. */
+    int64_t (*read)(void *ctx, struct str session, struct str name, uint64_t at, size_t n,
+                    struct buf *out);
+    bool (*has)(void *ctx, struct str session, struct str name);
+    /* Calls file_copy_add for files that are new here. Cheap if there are none. */
+    void (*collect)(void *ctx);
+    /* Stores a piece of a file that only the store has. `at`: 0 for the first piece. Returns -1:
+     * the reading is tried again after a pause. */
+    int (*add)(void *ctx, struct str session, struct str name, uint64_t at, struct str bytes,
+               bool last, struct err *e);
+    /* Reports whether another node would need the session's files. */
+    bool (*is_needed)(void *ctx, struct str session);
+    void *ctx;
+};
+
+/* Makes the files of the second copy, and sets its hooks. */
+struct file_copy *file_copy_new(const struct file_copy_options *o);
+
+/* Call it after second_copy_free, which frees the store. Accepts NULL. */
+void file_copy_free(struct file_copy *c);
+
+/* Adds a file that the session has here. */
+void file_copy_add(struct file_copy *c, uint32_t place, struct str session, struct str name);
+
+/* Deletes the files of sessions that are not needed from the store, and forgets them. */
+void file_copy_sweep(struct file_copy *c);
+
+#endif

@@ -1,0 +1,215 @@
+/* Images of a worker's sessions in the store of its fleet (common/fleet/file_copy.h): what the
+ * media store gets goes there, and what only the fleet's store has comes back. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "common/base/buf.h"
+#include "common/base/check.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/fleet/file_copy.h"
+#include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "worker/ledger/ledger.h"
+#include "worker/media/media_store.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/residency/places.h"
+#include "worker/residency/residency.h"
+#include "worker/session/store/session.h"
+#include "worker/worker_state.h"
+
+struct worker_files {
+    struct worker_state *w;
+    struct file_copy *copy; /* NULL: no fleet */
+    pthread_mutex_t lock;   /* of `stored` */
+    _Atomic bool has_stored;
+    VEC(char *) stored;  /* "SESSION/NAME": files that threads have stored, not collected yet */
+    struct map arrivals; /* struct media_arrival by "SESSION/NAME": files that are being read */
+    uint32_t index;      /* place whose files are being added */
+};
+
+static void write_path(struct buf *out, struct str session, struct str name)
+{
+    buf_printf(out, "%.*s/%.*s", (int)session.len, session.p, (int)name.len, name.p);
+}
+
+/* Called by any thread. */
+static void on_stored(void *ctx, struct str session, struct str name)
+{
+    struct worker_files *f = ctx;
+    struct buf path = {0};
+
+    write_path(&path, session, name);
+    CHECK(pthread_mutex_lock(&f->lock) == 0);
+    *vec_push(&f->stored) = mem_strndup(path.p, path.len);
+    atomic_store(&f->has_stored, true);
+    CHECK(pthread_mutex_unlock(&f->lock) == 0);
+    buf_done(&path);
+}
+
+static void add_file(struct worker_files *f, struct str session, struct str name)
+{
+    uint32_t index;
+
+    if (ids_parse(session, &index) == 0 &&
+        places_serve(f->w->service.calls.residency->places, index))
+        file_copy_add(f->copy, index, session, name);
+}
+
+static void collect_stored(void *ctx)
+{
+    struct worker_files *f = ctx;
+    VEC(char *) stored = {0};
+
+    if (!atomic_load_explicit(&f->has_stored, memory_order_acquire))
+        return;
+    CHECK(pthread_mutex_lock(&f->lock) == 0);
+    for (size_t i = 0; i < f->stored.n; i++)
+        *vec_push(&stored) = f->stored.at[i];
+    vec_clear(&f->stored);
+    atomic_store(&f->has_stored, false);
+    CHECK(pthread_mutex_unlock(&f->lock) == 0);
+    for (size_t i = 0; i < stored.n; i++) {
+        struct str path = str_cstr(stored.at[i]);
+        size_t slash = str_find(path, STR("/"), 0);
+
+        add_file(f, str_sub(path, 0, slash), str_sub(path, slash + 1, SIZE_MAX));
+        free(stored.at[i]);
+    }
+    vec_done(&stored);
+}
+
+static int64_t read_file(void *ctx, struct str session, struct str name, uint64_t at, size_t n,
+                         struct buf *out)
+{
+    const struct worker_files *f = ctx;
+
+    return media_store_read(f->w->media, session, name, at, n, out);
+}
+
+static bool has_file(void *ctx, struct str session, struct str name)
+{
+    const struct worker_files *f = ctx;
+
+    return media_store_has(f->w->media, session, name);
+}
+
+/* Forgets a file that was read in part. */
+static void end_arrival(struct worker_files *f, struct str path)
+{
+    media_arrival_free(map_take(&f->arrivals, path));
+}
+
+static int add_piece(void *ctx, struct str session, struct str name, uint64_t n, struct str bytes,
+                     bool last, struct err *e)
+{
+    struct worker_files *f = ctx;
+    struct media_arrival *a;
+    struct buf path = {0};
+    int rc = -1;
+
+    write_path(&path, session, name);
+    if (n == 0) {
+        end_arrival(f, buf_str(&path));
+        a = media_is_file_name(name) ? media_arrival_new(f->w->media, session, name, e) : NULL;
+        if (a)
+            (void)map_set(&f->arrivals, media_arrival_path(a), a);
+        else if (!media_is_file_name(name))
+            (void)err_set(e, ERR_STORAGE_FAILED, "the fleet's store has a file of an unknown form");
+    }
+    a = map_get(&f->arrivals, buf_str(&path));
+    if (a)
+        rc = media_arrival_add(a, bytes, e);
+    if (rc == 0 && last)
+        rc = media_arrival_finish(a, e);
+    if (rc != 0 || last)
+        end_arrival(f, buf_str(&path));
+    buf_done(&path);
+    return rc;
+}
+
+/* A finalized or deleted session is never continued. */
+static bool is_needed(void *ctx, struct str session)
+{
+    const struct worker_files *f = ctx;
+    const struct service *a = &f->w->service;
+    bool ended;
+
+    return session_find(a->calls.store, session, &ended) || control_copies(a, session) ||
+           ledger_is_unread(a->calls.ledger, session);
+}
+
+struct worker_files *worker_files_new(struct worker_state *w, struct media_options *o)
+{
+    struct worker_files *f;
+
+    if (!w->h->fleet)
+        return NULL;
+    f = mem_zalloc(sizeof(*f));
+    f->w = w;
+    CHECK(pthread_mutex_init(&f->lock, NULL) == 0);
+    o->on_stored = on_stored;
+    o->ctx = f;
+    return f;
+}
+
+void worker_files_open(struct worker_files *f)
+{
+    const struct file_copy_options o = {.loop = f->w->loop,
+                                        .store = f->w->store,
+                                        .copy = f->w->service.calls.ledger->copy,
+                                        .read = read_file,
+                                        .has = has_file,
+                                        .collect = collect_stored,
+                                        .add = add_piece,
+                                        .is_needed = is_needed,
+                                        .ctx = f};
+
+    f->copy = file_copy_new(&o);
+}
+
+static void on_file(void *ctx, struct str session, struct str name)
+{
+    struct worker_files *f = ctx;
+    uint32_t index;
+
+    if (ids_parse(session, &index) == 0 && index == f->index)
+        file_copy_add(f->copy, index, session, name);
+}
+
+void worker_files_add_place(struct worker_files *f, uint32_t index)
+{
+    f->index = index;
+    media_store_each(f->w->media, on_file, f);
+}
+
+void worker_files_sweep(struct worker_files *f)
+{
+    if (f && f->copy)
+        file_copy_sweep(f->copy);
+}
+
+void worker_files_close(struct worker_files *f)
+{
+    if (!f)
+        return;
+    file_copy_free(f->copy);
+    f->copy = NULL;
+}
+
+void worker_files_free(struct worker_files *f)
+{
+    struct map_slot *slot;
+
+    if (!f)
+        return;
+    for (size_t at = 0; (slot = map_next(&f->arrivals, &at));)
+        media_arrival_free(slot->value);
+    map_done(&f->arrivals);
+    for (size_t i = 0; i < f->stored.n; i++)
+        free(f->stored.at[i]);
+    vec_done(&f->stored);
+    (void)pthread_mutex_destroy(&f->lock);
+    free(f);
+}
