@@ -1,0 +1,445 @@
+#!/usr/bin/python3
+"""What a fleet costs, and how long its sessions pause: real nodes and a real redis-server on this machine.
+
+    scripts/bench fleet [--scenes turn,latency,forward,lost,drained,emptied,beats,lists] [--base BINARY] [--sessions 1000]
+
+turn      8 sessions x 60 growing turns, with --fleet and without, and with --base a gateway of an older binary; rounds take turns.
+          CPU of worker, router and store for each turn, one call at a time and 8 calls at once
+latency   one session at rest, calls of both gateways alternate: p50 and p99 of a turn, and the difference
+forward   small requests for a session of node a, sent to a and to b: CPU of the router of b for each
+lost      node a has --sessions of 20 turns. Its process tree is killed and its disk removed. Every session makes a call at
+          once: time from the kill to the answer, with a lease of 5 s; `burst` is the same without a kill
+drained   the same node is drained while 8 sessions talk: the longest time between two answers, and failed calls
+emptied   the store loses all of --megabytes: time until the place is whole again
+beats     the store's CPU a second for 64 nodes with 4 places each, in percent of a core
+lists     the first page of 30,000 sessions of three nodes, from a node
+
+CPU is the clock of the process, so other work on the machine does not count. Latencies and times are wall time.
+"""
+import asyncio
+import http.client
+import json
+import os
+import resource
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from scenes_kit import cpu_s, g, note, parser, play
+from fleet_kit import ADMIN, AS_ADMIN, Fleet, index_of  # tests/blackbox
+from machine import STOLEN_MAX, Stolen
+from store_kit import Driver, Server
+
+TEXT = "look at the next file, please; it has what you need. " * 6
+TALKERS, BURST_S = 8, 60
+PLAYED_NODES, PLAYED_PLACES = 63, 4
+
+
+def folder():
+    made = Path(tempfile.mkdtemp(prefix="rgt-fleet-bench-"))
+    folders.append(made)
+    return made
+
+
+folders = []
+
+
+def make_fleet(nodes="a", lease="5s", **settings):
+    return Fleet(folder(), nodes, lease=lease, routers=1, **settings)
+
+
+def spread_ms(values):
+    v = sorted(values)
+    return {"p50_ms": v[len(v) // 2] * 1000, "p99_ms": v[min(len(v) - 1, len(v) * 99 // 100)] * 1000, "max_ms": v[-1] * 1000}
+
+
+class Talker:
+    """A session on one kept connection, which may be of a different node."""
+
+    def __init__(self, gateway, port=None):
+        self.session = gateway.post("/sessions", {}, headers=AS_ADMIN).json()
+        self.headers = {"x-api-key": self.session["api_key"], "Content-Type": "application/json"}
+        self.path = f"/sessions/{self.session['session_id']}"
+        self.messages = []
+        self.connect(port or gateway.port)
+
+    def connect(self, port):
+        self.c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+
+    def body(self, text):
+        self.messages.append({"role": "user", "content": text})
+        return json.dumps({"model": "m", "messages": self.messages})
+
+    def ask(self, text):
+        self.c.request("POST", self.path + "/v1/chat/completions", self.body(text), self.headers)
+
+    def get(self):
+        answer = self.c.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status}: {text[:300]}")
+        self.messages.append(json.loads(text)["choices"][0]["message"])
+
+    def turn(self, text):
+        self.ask(text)
+        self.get()
+
+
+# --- a turn ---
+
+def grow(gateway, width):
+    """8 sessions x 60 growing turns, `width` calls at a time. Returns the number of turns."""
+    talkers = [Talker(gateway) for _ in range(8)]
+    for i in range(60):
+        for first in range(0, 8, width):
+            for talker in talkers[first:first + width]:
+                talker.ask(f"{i}: {TEXT}")
+            for talker in talkers[first:first + width]:
+                talker.get()
+    return 480
+
+
+def one_round(way, width):
+    """Returns CPU us of a turn by process, and turns a second."""
+    gateway, pids = way
+    before, start = [cpu_s(pid) for pid in pids], time.monotonic()
+    n = grow(gateway, width)
+    return [(cpu_s(pid) - at) * 1e6 / n for pid, at in zip(pids, before)] + [n / (time.monotonic() - start)]
+
+
+def turn(args, results):
+    with make_fleet("a") as fleet:
+        keys = fleet.keys
+        ways = {"fleet": fleet["a"], "alone": g.Gateway(workers=1, routers=1, engine="builtin:echo", **keys).start()}
+        if args.base:
+            ways["base"] = g.Gateway(binary=args.base, workers=1, routers=1, engine="builtin:echo", **keys).start()
+        ways = {how: (gate, [gate.child("worker-0"), gate.child("router-0")] + [fleet.server.process.pid] * (how == "fleet"))
+                for how, gate in ways.items()}
+        for way in ways.values():
+            grow(way[0], 1)
+        for width in (1, 8):
+            found = {how: [] for how in ways}
+            for number in range(args.rounds):
+                for how in sorted(ways, reverse=number % 2 == 1):
+                    host = Stolen()
+                    row = one_round(ways[how], width)
+                    if host.share() > STOLEN_MAX:
+                        print("disturbed: the machine's host took its processors", flush=True)
+                    found[how].append(row)
+            for how, rounds in found.items():
+                middle = [statistics.median(row[k] for row in rounds) for k in range(len(rounds[0]))]
+                row = {"scene": "turn", "at_once": width, "how": how, "worker_us": middle[0], "router_us": middle[1]}
+                if how == "fleet":
+                    row["store_us"] = middle[2]
+                    row["added_us"] = statistics.median(a[0] - b[0] for a, b in zip(rounds, found["alone"]))
+                    row["target"] = 15 if width == 1 else 5
+                if how == "alone" and "base" in found:
+                    ratios = [sum(a[:2]) / sum(b[:2]) for a, b in zip(rounds, found["base"])]
+                    row["ratio_to_base"] = statistics.median(ratios)
+                    row["ratios"] = f"{min(ratios):.3f}-{max(ratios):.3f}"
+                note({**row, "turns_s": middle[-1]}, results)
+        for how, (gate, _) in ways.items():
+            if how != "fleet":
+                gate.stop()
+
+
+def latency(args, results):
+    with make_fleet("a") as fleet:
+        alone = g.Gateway(workers=1, routers=1, engine="builtin:echo", **fleet.keys).start()
+        talkers = {"fleet": Talker(fleet["a"]), "alone": Talker(alone)}
+        took = {how: [] for how in talkers}
+        for number in range(args.calls):
+            for how in sorted(talkers, reverse=number % 2 == 1):
+                talker = talkers[how]
+                talker.messages = talker.messages[:0 if number % 20 == 0 else None]
+                body = talker.body(f"{number}: {TEXT}")
+                start = time.monotonic()
+                talker.c.request("POST", talker.path + "/v1/chat/completions", body, talker.headers)
+                talker.get()
+                took[how].append(time.monotonic() - start)
+                time.sleep(0.005)
+        rows = {how: spread_ms(values) for how, values in took.items()}
+        for how, row in rows.items():
+            note({"scene": "latency", "how": how, **row}, results)
+        note({"scene": "latency", "how": "added", **{k: rows["fleet"][k] - rows["alone"][k] for k in ("p50_ms", "p99_ms")},
+              "target": "0.3 / 2 ms"}, results)
+        alone.stop()
+
+
+def forward(args, results):
+    with make_fleet("ab") as fleet:
+        owner = fleet["a"]
+        for node in "ab":
+            talker = Talker(owner, fleet[node].port)
+            body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
+            pids = [fleet["a"].child("router-0"), fleet["b"].child("router-0")]
+            before, took = [cpu_s(pid) for pid in pids], []
+            for _ in range(args.calls * 4):
+                start = time.monotonic()
+                talker.c.request("POST", talker.path + "/v1/messages/count_tokens", body, talker.headers)
+                answer = talker.c.getresponse()
+                assert answer.read() and answer.status == 200
+                took.append(time.monotonic() - start)
+            a, b = ((cpu_s(pid) - at) * 1e6 / len(took) for pid, at in zip(pids, before))
+            note({"scene": "forward", "through": node, "router_a_us": a, "router_b_us": b, **spread_ms(took), "target": 35}, results)
+
+
+# --- a node that is lost ---
+
+async def call(port, path, headers, body):
+    """One request on a connection of its own. Returns status and body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        lines = [f"POST {path} HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {len(body)}",
+                 *(f"{k}: {v}" for k, v in headers.items())]
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        raw = await reader.read()
+    finally:
+        writer.close()
+    return int(raw.split(b" ", 2)[1]) if raw else 0, raw
+
+
+async def insist(port, talker, body, retries):
+    """Repeats a call until it is answered, as an SDK does. Returns when."""
+    end = time.monotonic() + BURST_S
+    while time.monotonic() < end:
+        try:
+            status, text = await call(port, talker.path + "/v1/chat/completions", talker.headers, body)
+        except OSError as e:
+            status, text = 0, str(e).encode()
+        if status == 200:
+            return time.monotonic()
+        if status not in (0, 502, 503):
+            raise SystemExit(f"{status}: {text[:400]}")
+        retries.append(status)
+        await asyncio.sleep(0.1)
+    raise SystemExit(f"no answer in {BURST_S} s: {status} {text[:400]}")
+
+
+async def burst(port, talkers, retries):
+    bodies = [talker.body("go on").encode() for talker in talkers]
+    for talker in talkers:
+        talker.messages.pop()
+    return await asyncio.gather(*(insist(port, talker, body, retries) for talker, body in zip(talkers, bodies)))
+
+
+def fill(gateway, count, turns=20, text="look at the next file, please. " * 8):
+    """Makes sessions of some turns on one connection."""
+    talkers = []
+    for _ in range(count):
+        talkers.append(Talker(gateway))
+        talkers[-1].c = talkers[0].c
+        for i in range(turns):
+            talkers[-1].turn(f"{i}: {text}")
+    return talkers
+
+
+def wait_whole(fleet, indexes):
+    for index in indexes:
+        g.wait_until(lambda index=index: fleet.entry(f"place:{{{index}}}").get("whole") == "1", 60, "the place is whole")
+
+
+def expect_loss(fleet):
+    for gateway in fleet:
+        gateway.allow("the store", "store answers again", "another node", "not claimed", "place without an owner", "died", "ended on a signal")
+
+
+def lost(args, results):
+    with make_fleet("ab", **{"fleet-hold": "30s"}) as fleet:
+        expect_loss(fleet)
+        talkers = fill(fleet["a"], args.sessions)
+        index = index_of(talkers[0].session["session_id"])
+        wait_whole(fleet, [index])
+        retries, start = [], time.monotonic()
+        idle = [at - start for at in asyncio.run(burst(fleet["b"].port, talkers, retries))]
+        note({"scene": "lost", "how": "burst", "sessions": len(talkers), **spread_ms(idle), "retries": len(retries)}, results)
+        wait_whole(fleet, [index])
+        before = cpu_s(fleet["b"].child("router-0"))
+        for pid in reversed(fleet["a"].family()):
+            os.kill(pid, signal.SIGKILL)
+        retries, start = [], time.monotonic()
+        took = [at - start for at in asyncio.run(burst(fleet["b"].port, talkers, retries))]
+        router = cpu_s(fleet["b"].child("router-0")) - before
+        fleet.lose("a")
+        note({"scene": "lost", "how": "killed", "sessions": len(talkers), "first_ms": min(took) * 1000, **spread_ms(took),
+              "retries": len(retries), "router_b_cpu_ms": router * 1000, "adopter_cpu_ms": adopter_cpu(fleet["b"], index) * 1000,
+              "target": "6 / 9 s"}, results)
+
+
+def adopter_cpu(gateway, index):
+    pid = gateway.child(f"worker-{index}")
+    return cpu_s(pid) if pid and g.alive(pid) else 0.0
+
+
+def drained(args, results):
+    with make_fleet("ab") as fleet:
+        expect_loss(fleet)
+        talkers = fill(fleet["a"], args.sessions)
+        wait_whole(fleet, [index_of(talkers[0].session["session_id"])])
+        gaps, failed = [], []
+
+        async def talk(talker, until):
+            longest, last, number = 0, time.monotonic(), 0
+            while not until.done():
+                body = talker.body(f"again {number}").encode()
+                status, raw = await call(fleet["b"].port, talker.path + "/v1/chat/completions", talker.headers, body)
+                if status != 200:
+                    failed.append((status, raw[:200]))
+                    talker.messages.pop()
+                else:
+                    talker.messages.append(json.loads(raw.split(b"\r\n\r\n", 1)[1])["choices"][0]["message"])
+                now = time.monotonic()
+                longest, last, number = max(longest, now - last), now, number + 1
+                await asyncio.sleep(0.02)
+            gaps.append(longest)
+
+        async def talk_during(order):
+            until = asyncio.get_running_loop().create_future()
+            talks = [asyncio.ensure_future(talk(talker, until)) for talker in talkers[:TALKERS]]
+            await asyncio.sleep(0.5)
+            start = time.monotonic()
+            await asyncio.to_thread(order)
+            took = time.monotonic() - start
+            await asyncio.sleep(0.5)
+            until.set_result(None)
+            await asyncio.gather(*talks)
+            return took
+
+        def drain():
+            assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+            fleet["a"].wait(60)
+
+        asyncio.run(talk_during(lambda: time.sleep(0.5)))
+        note({"scene": "drained", "how": "no drain", "talkers": TALKERS, **spread_ms(gaps)}, results)
+        gaps.clear()
+        took = asyncio.run(talk_during(drain))
+        note({"scene": "drained", "how": "drained", "sessions": len(talkers), "talkers": TALKERS, "node_ended_ms": took * 1000,
+              **spread_ms(gaps), "failed": len(failed), "target": 200}, results)
+        for status, text in failed[:5]:
+            print(status, text)
+
+
+def emptied(args, results):
+    with make_fleet("a") as fleet:
+        expect_loss(fleet)
+        long, talkers = "x" * 4000, []
+        while int(fleet.server.ask("INFO", "memory")["used_memory"]) < args.megabytes * 1e6:
+            talkers += fill(fleet["a"], 10, turns=10, text=long)
+        index = index_of(talkers[0].session["session_id"])
+        wait_whole(fleet, [index])
+        bytes_before = int(fleet.server.ask("INFO", "memory")["used_memory"])
+        worker = fleet["a"].child("worker-0")
+        before, start = (cpu_s(worker), cpu_s(fleet.server.process.pid)), time.monotonic()
+        fleet.server.ask("FLUSHALL")
+        g.wait_until(lambda: fleet.entry(f"place:{{{index}}}").get("whole") == "1", 120, "the place is whole")
+        note({"scene": "emptied", "sessions": len(talkers), "mb": bytes_before / 1e6,
+              "mb_after": int(fleet.server.ask("INFO", "memory")["used_memory"]) / 1e6, "whole_s": time.monotonic() - start,
+              "worker_cpu_s": cpu_s(worker) - before[0], "store_cpu_s": cpu_s(fleet.server.process.pid) - before[1], "target": 3}, results)
+
+
+# --- many nodes, many sessions ---
+
+def beats(args, results):
+    """The store's CPU of one real keeper, among entries and beats of 63 nodes that this bench plays."""
+    with Server(folder()) as server, Driver(server.url()) as driver:
+        epochs = {}
+        for number in range(1, PLAYED_NODES + 1):
+            name, first = f"played-{number}", 256 * number
+            entry = {"url": "http://127.0.0.1:1", "address": "127.0.0.1:1", "block": number, "instance": "0" * 32, "state": "up",
+                     "load": 0, "build": "played", "records": [1, 1], "tokenizer": "played", "edition": 0}
+            driver.put(f"node:{name}", json.dumps(entry), 1)
+            driver.put(f"block:{number}", name, 1)
+            epochs[name] = [[i, driver.claim(i, name, block=number)["epoch"], True] for i in range(first, first + PLAYED_PLACES)]
+        stopped = threading.Event()
+
+        def beat():
+            while not stopped.is_set():
+                start = time.monotonic()
+                for name, places in epochs.items():
+                    driver.renew(name, *places)
+                stopped.wait(max(0, 1 - (time.monotonic() - start)))
+        thread = threading.Thread(target=beat)
+        thread.start()
+        try:
+            seconds = args.seconds
+            time.sleep(2)
+
+            def cpu_each_second():
+                before = cpu_s(server.process.pid)
+                time.sleep(seconds)
+                return (cpu_s(server.process.pid) - before) / seconds
+            without = cpu_each_second()
+            with Fleet(folder(), "a", lease="5s", server=Shared(server), workers=PLAYED_PLACES) as fleet:
+                fleet["a"].allow("a place without an owner")
+                time.sleep(3)
+                one = cpu_each_second() - without
+        finally:
+            stopped.set()
+            thread.join()
+        note({"scene": "beats", "nodes": PLAYED_NODES + 1, "places": (PLAYED_NODES + 1) * PLAYED_PLACES,
+              "renewals_percent": 100 * without, "one_node_percent": 100 * one, "all_percent": 100 * one * (PLAYED_NODES + 1), "target": 1},
+             results)
+
+
+class Shared:
+    """A server that a Fleet neither starts nor stops."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def __getattr__(self, name):
+        return getattr(self.server, name)
+
+    def start(self):
+        return self
+
+    def stop(self):
+        pass
+
+
+def lists(args, results):
+    with make_fleet("abc") as fleet:
+        c = {node: http.client.HTTPConnection("127.0.0.1", fleet[node].port, timeout=120) for node in "abc"}
+        for number in range(args.listed):
+            at = c["abc"[number % 3]]
+            at.request("POST", "/sessions", b"{}", AS_ADMIN)
+            answer = at.getresponse()
+            assert answer.read() and answer.status == 200, answer.status
+        for query in ("", "?limit=100", "?limit=1000"):
+            took, size = [], 0
+            for _ in range(30):
+                start = time.monotonic()
+                c["a"].request("GET", f"/sessions{query}", headers=AS_ADMIN)
+                answer = c["a"].getresponse()
+                size = len(json.loads(answer.read())["sessions"])
+                took.append(time.monotonic() - start)
+            note({"scene": "lists", "sessions": args.listed, "query": query or "-", "rows": size, **spread_ms(took), "target": 50}, results)
+
+
+SCENES = {"turn": turn, "latency": latency, "forward": forward, "lost": lost, "drained": drained, "emptied": emptied, "beats": beats,
+          "lists": lists}
+
+
+def main():
+    p = parser(__doc__, SCENES)
+    p.add_argument("--base", help="a binary of an older commit")
+    p.add_argument("--rounds", type=int, default=10)
+    p.add_argument("--calls", type=int, default=500)
+    p.add_argument("--sessions", type=int, default=1000)
+    p.add_argument("--megabytes", type=float, default=250)
+    p.add_argument("--seconds", type=float, default=10)
+    p.add_argument("--listed", type=int, default=30000)
+    args = p.parse_args()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
+    print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+    play(SCENES, args)
+    print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    assert ADMIN
+    main()
