@@ -28,6 +28,7 @@ SECTIONS = (
     ("Files and streams", "datasets", ("dataset", "Dataset", "StreamDataset")),
     ("The Redis sink", "redis_sink", ("Consumer", "Entry")),
     ("Executors", "executor", ("runner", "Task", "Session", "Infra", "Executor")), ("Pace", "pace", None),
+    ("Fleets on Ray", "ray", ("Fleet",)),
     ("Tests", "testing", ("gateway", "Gateway", "find_binary")), ("", "scripted", ("ScriptedEngine", "Answer", "Request")),
     ("", "pytest_plugin", ("rollgate_engine", "rollgate_gateway")),
     ("Errors", "errors", ("RollgateError", "Retryable", "Ended", "NotFound", "Unreachable", "BadAnswer")))

@@ -42,13 +42,11 @@ def find_binary() -> str:
     raise FileNotFoundError("no rollgate is found: set ROLLGATE to the program, or put it on the path")
 
 
-def _arguments(settings: dict[str, Any]) -> list[str]:
+def settings_flags(settings: dict[str, Any]) -> list[str]:
     """Converts settings by name to flags: sink=[...] is repeated, True and False become on and off. Raises ValueError
-    for a setting without a value, or one that is chosen here."""
+    for a setting without a value."""
     out = []
     for name, value in settings.items():
-        if name in ("listen", "state_dir"):
-            raise ValueError(f"{name}={value!r}: a gateway of a test has its own {name}")
         if value is None:
             raise ValueError(f"{name} is None: leave it out for its default")
         for one in value if isinstance(value, list) else [value]:
@@ -68,7 +66,10 @@ class Gateway:
     def __init__(self, engine: Union[ScriptedEngine, str], *, binary: Optional[str] = None, **settings: Any):
         self.binary, self.engine = binary or find_binary(), engine if isinstance(engine, ScriptedEngine) else None
         given = {"engine": engine.setting if isinstance(engine, ScriptedEngine) else engine, "workers": 1, "routers": 1, "grace": "5s", **settings}
-        self._flags = _arguments(given)
+        for name in ("listen", "state_dir"):
+            if name in settings:
+                raise ValueError(f"{name}={settings[name]!r}: a gateway of a test has its own {name}")
+        self._flags = settings_flags(given)
         self.folder = tempfile.mkdtemp(prefix="rollgate-test-")
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._watch: Optional[subprocess.Popen[bytes]] = None

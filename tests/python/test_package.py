@@ -39,7 +39,7 @@ def test_versions_agree():
 def test_each_adapter_has_an_extra():
     import tomllib
     extras = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {p.stem for p in (g.ROOT / "docs/trainers").iterdir()} | {"arrays", "arrow", "redis"} == set(extras)
+    assert {p.stem for p in (g.ROOT / "docs/trainers").iterdir()} | {"arrays", "arrow", "ray", "redis"} == set(extras)
     for page in (g.ROOT / "docs/trainers").iterdir():
         modules = [p for p in (PACKAGE / "rollgate").glob("*.py") if p.stem in (page.stem.replace("-", "_"), f"{page.stem}_manager")]
         pictures = any("pil_images" in p.read_text() or "from . import samples" in p.read_text() for p in modules)
