@@ -1,6 +1,7 @@
 """deploy/kubernetes against the API's models (python3-kubernetes 22.6.0: Kubernetes 1.22). Every key must be a field of its
 model, every value of the field's type, and required fields must be there. Compose files against docker-compose's schema."""
 import copy
+import os
 import re
 import shutil
 import subprocess
@@ -8,12 +9,19 @@ import subprocess
 import pytest
 import yaml
 
+import gateway as g
 from packages_kit import ROOT, run
 
 kubernetes = pytest.importorskip("kubernetes", reason="python3-kubernetes is not installed: scripts/setup --packages")
 from kubernetes.client import models  # noqa: E402  pylint: disable=wrong-import-position
 
-KINDS = {"ConfigMap": "V1ConfigMap", "Service": "V1Service", "StatefulSet": "V1StatefulSet"}
+# kind -> (model, API); the fields of autoscaling/v2 are those of v2beta2, which clusters no longer serve
+KINDS = {"ConfigMap": ("V1ConfigMap", "v1"), "Service": ("V1Service", "v1"), "StatefulSet": ("V1StatefulSet", "apps/v1"),
+         "PodDisruptionBudget": ("V1PodDisruptionBudget", "policy/v1"), "NetworkPolicy": ("V1NetworkPolicy", "networking.k8s.io/v1"),
+         "HorizontalPodAutoscaler": ("V2beta2HorizontalPodAutoscaler", "autoscaling/v2")}
+FILES = {"rollgate": ["ConfigMap", "Service", "StatefulSet"],
+         "rollgate-fleet": ["ConfigMap", "HorizontalPodAutoscaler", "PodDisruptionBudget", "Service", "Service", "StatefulSet"],
+         "rollgate-store": ["NetworkPolicy", "Service", "StatefulSet"]}
 SCALARS = {"str": str, "int": int, "bool": bool, "float": (int, float), "datetime": str}
 
 
@@ -42,17 +50,22 @@ def faults_of(value, kind, path):
     return found
 
 
-def documents():
-    return list(yaml.safe_load_all((ROOT / "deploy/kubernetes/rollgate.yaml").read_text()))
+def documents(name="rollgate"):
+    return list(yaml.safe_load_all((ROOT / f"deploy/kubernetes/{name}.yaml").read_text()))
 
 
-def test_manifest_fits_the_models():
+def test_every_manifest_is_checked():
+    assert {p.stem for p in (ROOT / "deploy/kubernetes").iterdir()} == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_manifest_fits_the_models(name):
     assert kubernetes.__version__.startswith("22.6")
-    kinds = [d["kind"] for d in documents()]
-    assert sorted(kinds) == sorted(KINDS)
-    for document in documents():
-        assert faults_of(document, KINDS[document["kind"]], document["kind"]) == []
-        assert document["apiVersion"] == ("apps/v1" if document["kind"] == "StatefulSet" else "v1")
+    assert sorted(d["kind"] for d in documents(name)) == FILES[name]
+    for document in documents(name):
+        model, api = KINDS[document["kind"]]
+        assert faults_of(document, model, document["kind"]) == []
+        assert document["apiVersion"] == api
 
 
 @pytest.mark.parametrize("change, fault", [
@@ -67,20 +80,52 @@ def test_models_find_mistakes(change, fault):
     assert found and fault in found[0], found
 
 
-def test_manifest_is_consistent():
-    by_kind = {d["kind"]: d for d in documents()}
-    spec = by_kind["StatefulSet"]["spec"]
+@pytest.mark.parametrize("name", FILES)
+def test_manifest_is_consistent(name):
+    those = documents(name)
+    (spec,) = (d["spec"] for d in those if d["kind"] == "StatefulSet")
+    services = {d["metadata"]["name"]: d["spec"] for d in those if d["kind"] == "Service"}
     pod, container = spec["template"]["spec"], spec["template"]["spec"]["containers"][0]
     labels = spec["template"]["metadata"]["labels"]
-    assert spec["selector"]["matchLabels"] == labels == by_kind["Service"]["spec"]["selector"]
-    assert spec["serviceName"] == by_kind["Service"]["metadata"]["name"]
-    volumes = {v["name"] for v in pod["volumes"]} | {v["metadata"]["name"] for v in spec["volumeClaimTemplates"]}
+    assert spec["selector"]["matchLabels"] == labels and all(service["selector"] == labels for service in services.values())
+    assert spec["serviceName"] in services
+    volumes = {v["name"] for v in pod.get("volumes", [])} | {v["metadata"]["name"] for v in spec.get("volumeClaimTemplates", [])}
     assert {m["name"] for m in container["volumeMounts"]} == volumes
     ports = {p["name"] for p in container["ports"]}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        at = container[probe].get("httpGet") or container[probe]["tcpSocket"]
-        assert at["port"] in ports
+        if probe in container:
+            at = container[probe].get("httpGet") or container[probe]["tcpSocket"]
+            assert at["port"] in ports
+    assert "readinessProbe" in container
     assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_fleet_manifest_is_consistent():
+    by_kind = {d["kind"]: d for d in documents("rollgate-fleet")}
+    spec = by_kind["StatefulSet"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert by_kind["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    scaler = by_kind["HorizontalPodAutoscaler"]["spec"]
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": by_kind["StatefulSet"]["metadata"]["name"]}
+    assert scaler["minReplicas"] == spec["replicas"] > 1
+    (metric,) = (m["pods"]["metric"]["name"] for m in scaler["metrics"])
+    assert metric in (ROOT / "docs/metrics.md").read_text()
+    settings = yaml.safe_load(by_kind["ConfigMap"]["data"]["rollgate.yaml"])
+    assert settings["fleet-leave"] is True and spec["template"]["spec"]["terminationGracePeriodSeconds"] > 5 + int(settings["grace"].rstrip("s")) + 21
+    store = {d["kind"]: d for d in documents("rollgate-store")}
+    assert f"//{store['Service']['metadata']['name']}:{store['Service']['spec']['ports'][0]['port']}/" in settings["fleet"]
+    assert store["NetworkPolicy"]["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"] == labels
+
+
+@pytest.mark.parametrize("name", ["rollgate", "rollgate-fleet"])
+def test_settings_of_manifests_are_valid(name, tmp_path):
+    """The gateway itself reads them, with the variables of the pod."""
+    (config,) = (d["data"]["rollgate.yaml"] for d in documents(name) if d["kind"] == "ConfigMap")
+    for key in ("admin-keys", "key-secret"):
+        (tmp_path / key).write_text("5" * 64 + "\n")
+    (tmp_path / "rollgate.yaml").write_text(config.replace("/etc/rollgate-keys/", f"{tmp_path}/"))
+    env = {"ROLLGATE_FLEET_NODE": "rollgate-fleet-0", "ROLLGATE_FLEET_ADDRESS": "10.0.0.1:8600"} if "fleet" in name else {}
+    run(g.BINARY, "config", "--check", "--config", tmp_path / "rollgate.yaml", env=dict(os.environ, **env))
 
 
 def compose(path, check=True):
