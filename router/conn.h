@@ -125,6 +125,7 @@ struct conn {
         uint64_t until_ms;    /* end of --fleet-hold; 0: not held yet */
         uint64_t again_ms;    /* next attempt at the same owner; UINT64_MAX: no owner */
         bool over;            /* --fleet-hold has passed */
+        bool unserved;        /* this node owns the place, and has no worker for it yet */
         struct list_item hop; /* in hub->hops, while a different node serves the request */
         uint32_t node;        /* slot of that node */
     } hold;

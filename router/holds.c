@@ -22,19 +22,28 @@ enum {
     AGAIN_MS = 250, /* until the same owner is tried again */
 };
 
+/* Whether this node owns the place, but has not started a worker for it. */
+static bool is_unserved(const struct hub *h, const struct owner *owner, uint32_t place)
+{
+    return owner->kind == OWNER_SELF && place != FLEET_DISPATCHER &&
+           upstreams_find(h->upstreams, place) < 0;
+}
+
 /* Whether the request can be tried now. `changed`: the place table differs from that of the last
  * look. */
 static bool is_due(struct conn *c, bool changed, uint64_t now_ms)
 {
     struct owner now;
 
-    if (!changed && now_ms < c->hold.again_ms)
+    if (!changed && !c->hold.unserved && now_ms < c->hold.again_ms)
         return false;
     now = owner_find(c->hub->heritage->fleet, c->hold.place);
     if (now.kind == OWNER_NONE) {
         c->hold.again_ms = UINT64_MAX; /* with the next change */
         return false;
     }
+    if (c->hold.unserved && !is_unserved(c->hub, &now, c->hold.place))
+        return true;
     return c->hold.again_ms == UINT64_MAX || now_ms >= c->hold.again_ms ||
            now.epoch != c->hold.epoch;
 }
@@ -162,6 +171,7 @@ void holds_begin(struct conn *c, uint32_t place)
     c->hold.place = place;
     owner = owner_find(h->heritage->fleet, place);
     c->hold.epoch = owner.epoch;
+    c->hold.unserved = is_unserved(h, &owner, place);
     c->hold.again_ms = owner.kind == OWNER_NONE ? UINT64_MAX : now_ms + (first ? 0 : AGAIN_MS);
     if (c->state == CONN_RELAY)
         conn_unread(c);

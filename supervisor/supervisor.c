@@ -31,6 +31,7 @@
 
 enum {
     TICK_MS = 200,
+    FLEET_TICK_MS = 20, /* requests wait for the worker of a place that has moved here */
     AFTER_GRACE_MS = 1000,
     WORKERS_MS = 15000, /* a worker may have tens of MB to write, on a busy disk */
     KEEPER_MS = 5000,
@@ -291,6 +292,19 @@ static void on_report(struct loop_io *io, unsigned events)
     supervisor_advance(s);
 }
 
+/* Starts and ends workers as places move to this node and away. */
+static void on_fleet_tick(struct loop_timer *t)
+{
+    struct supervisor *s = supervisor_of_timer(t, offsetof(struct supervisor, fleet_tick));
+
+    fleet_places_follow(s);
+    if (s->phase == PHASE_SERVING && atomic_load(&s->board->leaving))
+        supervisor_leave(s);
+    if (s->phase == PHASE_LEAVING)
+        supervisor_advance(s);
+    loop_timer_set(s->loop, t, FLEET_TICK_MS, on_fleet_tick);
+}
+
 /* Checks the children's heartbeats and feeds systemd's watchdog. */
 static void on_heart_tick(struct loop_timer *t)
 {
@@ -298,11 +312,6 @@ static void on_heart_tick(struct loop_timer *t)
     int64_t now = (int64_t)clock_ms();
 
     reap_stuck(s);
-    fleet_places_follow(s);
-    if (s->phase == PHASE_SERVING && atomic_load(&s->board->leaving))
-        supervisor_leave(s);
-    if (s->phase == PHASE_LEAVING)
-        supervisor_advance(s);
     terminal_summary_advance(s);
     tls_front_watch(s);
     supervisor_measure_disk(s);
@@ -395,6 +404,8 @@ int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
     } else {
         reap_all(s); /* handles children that died during an upgrade */
         on_heart_tick(&s->tick);
+        if (s->fleet)
+            on_fleet_tick(&s->fleet_tick);
         loop_run(s->loop);
         log_info(NULL, "stopped", LOG_I("exit_status", s->exit_status));
     }

@@ -54,6 +54,7 @@ struct supervisor {
     int status_fds[2]; /* children write [1], we read [0] */
     struct loop_io status_io;
     struct loop_timer tick;
+    struct loop_timer fleet_tick; /* with --fleet: looks for changes of the own places */
     struct loop_timer deadline; /* deadline of the current phase of a drain */
     enum supervisor_phase phase;
     bool asked_reload, asked_upgrade; /* asked for by a signal, not done yet */
