@@ -44,6 +44,23 @@ static bool check_site(const struct nginx_site *site)
     return good;
 }
 
+/* Checks the addresses of a fleet's nodes: HOST:PORT, separated by commas. */
+static bool check_nodes(const struct config *c, const struct nginx_site *site)
+{
+    const char *at = site->nodes, *end;
+    bool good = !at || c->fleet;
+
+    if (!good)
+        fprintf(stderr, "--site-nodes: needs --fleet\n");
+    for (; good && at; at = *end ? end + 1 : NULL) {
+        end = strchrnul(at, ',');
+        good = memchr(at, ':', (size_t)(end - at)) && nginx_site_is_value(site->nodes);
+        if (!good)
+            fprintf(stderr, "--site-nodes: \"%s\" is not HOST:PORT,...\n", site->nodes);
+    }
+    return good;
+}
+
 /* Writes the file to standard output. */
 int nginx_command(int argc, char **argv)
 {
@@ -57,10 +74,13 @@ int nginx_command(int argc, char **argv)
         command_line_take_value(&argc, argv, "--certificate", "/etc/rollgate/tls.crt");
     site.key = command_line_take_value(&argc, argv, "--certificate-key", "/etc/rollgate/tls.key");
     site.listen = command_line_take_value(&argc, argv, "--site-listen", "443");
+    site.nodes = command_line_take_value(&argc, argv, "--site-nodes", NULL);
     good = check_site(&site);
     c = commands_load(argc, argv, COMMANDS_SITE);
-    if (c)
+    if (c) {
         nginx_site_check(c, &out);
+        good = check_nodes(c, &site) && good;
+    }
     if (!c || !good || out.len) {
         fprintf(stderr, "%.*s", (int)out.len, out.p ? out.p : "");
         buf_done(&out);

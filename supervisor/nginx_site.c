@@ -4,6 +4,8 @@
  *     groups, queues, attempts, /admin, lists, bulk orders  to the first node, always
  *     all others, including new sessions                    to any node
  *
+ * In a fleet every request goes to any node, and to the next one if it could not connect.
+ *
  * Each node gets its own address as Host, so that it accepts the request without keys. The client's
  * Host becomes X-Forwarded-Host.
  *
@@ -124,6 +126,49 @@ static void add_upstreams(const struct config *c, const struct nginx_site *site,
     buf_puts(out, "}\n");
 }
 
+/* Writes the one upstream of a fleet: the nodes that the command names, else this one. */
+static void add_fleet(const struct nginx_site *site, struct buf *out)
+{
+    const char *end;
+
+    buf_puts(out, "upstream rollgate_fleet {\n    zone rollgate_fleet 256k;\n    least_conn;\n");
+    for (const char *at = site->nodes; at; at = *end ? end + 1 : NULL) {
+        end = strchrnul(at, ',');
+        buf_printf(out, "    server %.*s max_fails=1 fail_timeout=5s;\n", (int)(end - at), at);
+    }
+    if (!site->nodes) {
+        buf_puts(out, "    server ");
+        local_address_add(site->node, out);
+        buf_puts(out, " max_fails=0;\n");
+    }
+    buf_puts(out, "}\n");
+}
+
+/* Writes the locations of a fleet. Requests that a node has received are sent again only if they
+ * are idempotent. */
+static void add_fleet_locations(struct buf *out)
+{
+    buf_puts(out, "    location / {                  # every node answers for every session\n"
+                  "        proxy_next_upstream error timeout;\n"
+                  "        proxy_pass http://rollgate_fleet;\n"
+                  "    }\n");
+}
+
+static void add_locations(struct buf *out)
+{
+    buf_puts(out,
+             "    location / {\n"
+             "        proxy_next_upstream off;  # a session lives on one node: never resend\n"
+             "        proxy_pass http://$rollgate_node;\n"
+             "    }\n"
+             "    location = /sessions {        # any node may make one; only a failed connect "
+             "moves on\n"
+             "        proxy_next_upstream error timeout;\n"
+             "        proxy_next_upstream_tries 3;\n"
+             "        proxy_pass http://$rollgate_node;\n"
+             "    }\n");
+}
+
 /* Writes the server block; see the head of this file. */
 static void add_server(const struct config *c, const struct nginx_site *site, struct buf *out)
 {
@@ -152,7 +197,7 @@ static void add_server(const struct config *c, const struct nginx_site *site, st
                (long long)c->body_timeout_ms / 1000, (long long)c->max_header_bytes);
     buf_printf(out,
                "    proxy_http_version 1.1;\n"
-               "    proxy_set_header Host $rollgate_host;  # without keys a node checks it\n"
+               "    proxy_set_header Host %s;  # without keys a node checks it\n"
                "    proxy_set_header X-Forwarded-Host $http_host;\n"
                "    proxy_set_header Origin $http_origin;\n"
                "    proxy_set_header Connection \"\";\n"
@@ -165,20 +210,15 @@ static void add_server(const struct config *c, const struct nginx_site *site, st
                "    proxy_read_timeout %llds;\n"
                "    proxy_send_timeout %llds;\n"
                "    proxy_socket_keepalive on;\n"
-               "\n"
-               "    location / {\n"
-               "        proxy_next_upstream off;  # a session lives on one node: never resend\n"
-               "        proxy_pass http://$rollgate_node;\n"
-               "    }\n"
-               "    location = /sessions {        # any node may make one; only a failed connect "
-               "moves on\n"
-               "        proxy_next_upstream error timeout;\n"
-               "        proxy_next_upstream_tries 3;\n"
-               "        proxy_pass http://$rollgate_node;\n"
-               "    }\n"
-               "    location = /metrics { deny all; }  # scraped from the nodes themselves\n"
-               "}\n",
-               read_s, (long long)c->send_timeout_ms / 1000);
+               "\n",
+               c->fleet ? "localhost" : "$rollgate_host", read_s,
+               (long long)c->send_timeout_ms / 1000);
+    if (c->fleet)
+        add_fleet_locations(out);
+    else
+        add_locations(out);
+    buf_puts(out, "    location = /metrics { deny all; }  # scraped from the nodes themselves\n"
+                  "}\n");
 }
 
 /* A value has no character that is syntax for nginx. */
@@ -202,8 +242,12 @@ void nginx_site_check(const struct config *c, struct buf *mistakes)
 
 void nginx_site_add(const struct config *c, const struct nginx_site *site, struct buf *out)
 {
-    add_map(c, out);
-    add_hosts(c, site, out);
-    add_upstreams(c, site, out);
+    if (c->fleet) {
+        add_fleet(site, out);
+    } else {
+        add_map(c, out);
+        add_hosts(c, site, out);
+        add_upstreams(c, site, out);
+    }
     add_server(c, site, out);
 }

@@ -14,6 +14,7 @@ struct nginx_site {
     const char *name, *certificate, *key; /* all strings are borrowed */
     const char *listen;                   /* address of the site: PORT or ADDRESS:PORT */
     const char *node;                     /* address of this node's gateway */
+    const char *nodes; /* addresses of a fleet's nodes, separated by commas; NULL: this one */
 };
 
 /* Reports whether nginx reads the text as one plain word. */

@@ -174,7 +174,8 @@ def test_a_switch_takes_its_value_from_behind(tmp_path):
 
 def test_an_nginx_site_holds_only_what_was_meant():
     for words in (["--server-name", "a; b"], ["--certificate", "/c}"], ["--site-listen", "443 ssl;"], ["--server-name="],
-                  ["--server-name"], ["--listen=nowhere"], ["--peer=4-7=nowhere"]):
+                  ["--server-name"], ["--listen=nowhere"], ["--peer=4-7=nowhere"], ["--site-nodes=a:1"],
+                  ["--site-nodes=a:1,b", "--fleet=redis://s?name=x"], ["--site-nodes=a:1,b:2;", "--fleet=redis://s?name=x"]):
         done = run("nginx-config", *words)
         assert done.returncode == 2 and words[0].split("=")[0] in done.stderr and not done.stdout, (words, done)
     assert "server_name a.test b.test;" in run("nginx-config", "--server-name", "a.test b.test").stdout
