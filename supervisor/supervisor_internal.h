@@ -55,7 +55,7 @@ struct supervisor {
     struct loop_io status_io;
     struct loop_timer tick;
     struct loop_timer fleet_tick; /* with --fleet: looks for changes of the own places */
-    struct loop_timer deadline; /* deadline of the current phase of a drain */
+    struct loop_timer deadline;   /* deadline of the current phase of a drain */
     enum supervisor_phase phase;
     bool asked_reload, asked_upgrade; /* asked for by a signal, not done yet */
     int exit_status;
