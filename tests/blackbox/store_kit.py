@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 import redis
@@ -29,10 +30,11 @@ class Server:
         self.options = ["--save", "", "--repl-diskless-sync-delay", "0", *options]
         folder.mkdir(exist_ok=True)
         self.process = None
+        self.host, self.within = "127.0.0.1", []
 
     def start(self):
         self.process = subprocess.Popen(
-            [self.kind, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), *self.options],
+            [*self.within, self.kind, "--port", str(self.port), "--bind", self.host, "--dir", str(self.folder), *self.options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         g.wait_until(self.answers, 20, "the server answers")
         return self
@@ -57,14 +59,14 @@ class Server:
             return False
 
     def ask(self, *words, **more):
-        with redis.Redis(host="127.0.0.1", port=self.port, password=self.password, decode_responses=True, **more) as client:
+        with redis.Redis(host=self.host, port=self.port, password=self.password, decode_responses=True, **more) as client:
             return client.execute_command(*words)
 
     def url(self, name="test", **options):
-        return f"redis://127.0.0.1:{self.port}?" + "&".join(f"{k}={v}" for k, v in {"name": name, **options}.items())
+        return f"redis://{self.host}:{self.port}?" + "&".join(f"{k}={v}" for k, v in {"name": name, **options}.items())
 
     def follow(self, other):
-        self.ask("REPLICAOF", "127.0.0.1", other.port)
+        self.ask("REPLICAOF", other.host, other.port)
         g.wait_until(lambda: self.ask("ROLE")[3] == "connected" and other.ask("ROLE")[2], 20, "the replica is connected")
 
 
@@ -93,11 +95,12 @@ class TlsServer(Server):
 
 class Proxy:
     """Forwards bytes to a server that may be replaced, and edits scripts in flight. `edits` maps texts to texts of
-    the same length."""
+    the same length. `slow_s` delays all answers."""
 
-    def __init__(self, target, edits=()):
+    def __init__(self, target, edits=(), host="127.0.0.1", target_host="127.0.0.1"):
         self.target, self.edits, self.found, self.shas = target, edits, set(), {}
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.host, self.target_host, self.slow_s = host, target_host, 0
+        self.listener = socket.create_server((host, 0))
         self.port, self.pairs, self.threads = self.listener.getsockname()[1], [], []
         self.threads.append(threading.Thread(target=self.accept))
         self.threads[0].start()
@@ -115,7 +118,7 @@ class Proxy:
             s.close()
 
     def url(self, name="test"):
-        return f"redis://127.0.0.1:{self.port}?name={name}"
+        return f"redis://{self.host}:{self.port}?name={name}"
 
     def accept(self):
         while True:
@@ -124,12 +127,13 @@ class Proxy:
             except OSError:
                 return
             try:
-                far = socket.create_connection(("127.0.0.1", self.target))
+                far = socket.create_connection((self.target_host, self.target), 5)
+                far.settimeout(None)
             except OSError:
                 near.close()
                 continue
             self.pairs.append((near, far))
-            for source, sink, edit in ((near, far, self.edit), (far, near, lambda data: data)):
+            for source, sink, edit in ((near, far, self.edit), (far, near, self.delay)):
                 self.threads.append(threading.Thread(target=self.carry, args=(source, sink, edit)))
                 self.threads[-1].start()
 
@@ -144,6 +148,11 @@ class Proxy:
                 s.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+
+    def delay(self, data):
+        if self.slow_s:
+            time.sleep(self.slow_s)
+        return data
 
     def cut(self):
         for s in itertools.chain(*self.pairs):

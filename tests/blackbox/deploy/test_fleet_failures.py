@@ -1,0 +1,235 @@
+"""What nodes, cables and the store can suffer while agents talk: every answer that an agent has received is recorded once, and every
+agent goes on. Nodes, store and front are network namespaces. Each failure is played RG_FLEET_ROUNDS times (`scripts/test fleet`: 50),
+then its line with the longest pauses of the agents is printed."""
+import contextlib
+import os
+import random
+import shutil
+import signal
+
+import pytest
+
+import gateway as g
+from fleet_kit import AS_ADMIN
+from fleet_net import Agents, FarFleet, FarServer
+
+ROUNDS = int(os.environ.get("RG_FLEET_ROUNDS", "1"))
+FIGURES = os.environ.get("RG_FLEET_FIGURES")
+AGENTS = 8
+LEASE_S = 1.0
+NODES = "abc"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("fleet")
+
+
+def play(fleet, name, failure, rounds=ROUNDS, refused=True):
+    """Plays a failure in the midst of talk. failure(number, agents) returns when it is over. Without `refused` no call may fail."""
+    gaps, answers = [], 0
+    for number in range(rounds):
+        with Agents(fleet, AGENTS) as agents:
+            failure(number, agents)
+            fleet.switch.heal()
+            agents.wait_turns(2)
+        fleet.wait_settled()
+        agents.check()
+        refusals = [agent.refusals for agent in agents.all if agent.refusals]
+        assert refused or not refusals, refusals
+        gaps += agents.gaps
+        answers += agents.n_answers
+    report(name, rounds, gaps, answers)
+
+
+def report(name, rounds, gaps, answers):
+    """Writes a line of figures, if a file is named."""
+    gaps.sort()
+    line = (f"{name}: {rounds} rounds, {answers} answers, longest pause of an agent p50 {gaps[len(gaps) // 2]:.2f} s, "
+            f"p99 {gaps[len(gaps) * 99 // 100]:.2f} s, max {gaps[-1]:.2f} s, lease {LEASE_S:g} s")
+    print(line)
+    if FIGURES:
+        with open(FIGURES, "a", encoding="utf-8") as f:
+            f.write(line + "\n")
+
+
+def wait_claimed(fleet, node):
+    """Waits until no place is owned by the node."""
+    g.wait_until(lambda: all(fleet.owner(i) != node for i in fleet.indexes()), 30, f"places of {node} are claimed")
+
+
+def back_up(fleet, node):
+    """Waits until the node makes sessions again."""
+    g.wait_until(lambda: fleet[node].post("/sessions", {}, headers=AS_ADMIN).status == 200, 30, f"{node} serves")
+
+
+@pytest.mark.parametrize("front", [None, "haproxy", "nginx"])
+def test_a_node_is_lost_with_its_disk(tmp_path, front):
+    """At random, again and again."""
+    chosen = random.Random(7)
+    with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", front=front) as fleet:
+        def lose(*_):
+            fleet.wait_settled()
+            node = chosen.choice(NODES)
+            fleet[node].kill()
+            shutil.rmtree(f"{fleet[node].folder}/state")
+            wait_claimed(fleet, node)
+            fleet[node].start()
+            back_up(fleet, node)
+        play(fleet, f"node lost, front {front or 'of nodes'}", lose)
+
+
+# --- fencing ---
+
+def leases(n):
+    g.pause(n * LEASE_S, "the fault lasts so many leases")
+
+
+CUTS = {"store": [("store", True)], "nodes": [("b", True), ("c", True)], "both": [("store", True), ("b", True), ("c", True)],
+        "to store": [("store", False)], "all": [("store", True), ("b", True), ("c", True), (None, True)]}
+
+
+@pytest.fixture(scope="module")
+def fleet(folder):
+    with FarFleet(folder, NODES, lease=f"{LEASE_S}s", **{"fleet-outage": "30s"}) as f:
+        yield f
+
+
+def test_a_node_is_frozen(fleet):
+    def freeze(*_):
+        fleet.freeze("a")
+        wait_claimed(fleet, "a")
+        leases(2)
+        fleet.thaw("a")
+        back_up(fleet, "a")
+    play(fleet, "node frozen", freeze)
+
+
+@pytest.mark.parametrize("what", CUTS)
+def test_a_node_is_cut_off(fleet, what):
+    """Node a is cut off from others, in both directions or in one."""
+    def cut(*_):
+        for other, both in CUTS[what]:
+            fleet.switch.cut("a", other, both)
+        if what == "nodes":
+            leases(3)       # it renews, and keeps its places
+        else:
+            wait_claimed(fleet, "a")
+            leases(2)
+        fleet.switch.heal()
+        back_up(fleet, "a")
+    play(fleet, f"cut off from {what}", cut)
+
+
+# --- the store ---
+
+def kill_store(fleet):
+    fleet.server.stop()
+    leases(2)
+    fleet.server.start()
+
+
+def empty_store(fleet):
+    fleet.server.ask("FLUSHALL")
+
+
+def stop_store(fleet):
+    fleet.server.process.send_signal(signal.SIGSTOP)
+    leases(2)
+    fleet.server.process.send_signal(signal.SIGCONT)
+
+
+def fill_store(fleet):
+    fleet.server.ask("CONFIG", "SET", "maxmemory", "1mb")
+    leases(2)
+    fleet.server.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+FAILURES = {"killed with its data": kill_store, "emptied": empty_store, "stopped": stop_store, "full": fill_store}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_the_store_fails(fleet, what):
+    play(fleet, f"store {what}", lambda *_: FAILURES[what](fleet))
+
+
+@pytest.fixture
+def proxied(tmp_path):
+    with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", between=True, **{"fleet-outage": "30s"}) as f:
+        yield f
+
+
+def test_the_store_is_slow(proxied):
+    def slow_down(*_):
+        proxied.proxy.slow_s = 0.2
+        leases(2)
+        proxied.proxy.slow_s = 0
+    play(proxied, "store slow by 200 ms", slow_down)
+
+
+def test_a_replica_is_promoted_that_lacks_the_tail(proxied):
+    """The replica is cut off for 250 ms of talk; then the server is killed."""
+    def fail_over(number, _):
+        old, name = proxied.server, f"replica-{number}"
+        new = FarServer(proxied.switch.add(name), proxied.folder / name).start()
+        new.follow(old)
+        proxied.switch.cut(next(n for n, m in proxied.switch.members.items() if m.address == old.host), name)
+        g.pause(0.25, "the tail that the replica lacks")
+        old.stop()
+        new.ask("REPLICAOF", "NO", "ONE")
+        proxied.proxy.target, proxied.proxy.target_host = new.port, new.host
+        proxied.server = new
+        proxied.proxy.cut()
+    play(proxied, "replica without the last 250 ms", fail_over)
+
+
+def test_the_password_of_the_store_changes(tmp_path):
+    """Nodes read the file again when the server refuses them."""
+    key = tmp_path / "key"
+    key.write_text("first\n")
+    with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", store=("--requirepass", "first"), password_file=key) as fleet:
+        def change(number, _):
+            fleet.server.ask("CONFIG", "SET", "requirepass", f"next-{number}")
+            fleet.server.password = f"next-{number}"
+            fleet.server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            leases(1)
+            key.write_text(f"next-{number}\n")
+        play(fleet, "password of the store changed", change)
+
+
+# --- orderly moves ---
+
+def test_nodes_are_drained_one_after_the_other(tmp_path):
+    """No agent sees a failure, if the front does not use a node from before its drain on."""
+    with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", grace="20s") as fleet:
+        def drain_all(_, agents):
+            for node in NODES:
+                fleet.closed = {node}
+                agents.wait_turns(1)
+                assert fleet[node].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+                fleet[node].wait(60)
+                fleet[node].start()
+                back_up(fleet, node)
+            fleet.closed = set()
+        play(fleet, "each node drained", drain_all, refused=False)
+
+
+# --- no fleet ---
+
+def connected(pid):
+    """The inodes of a process's established TCP connections."""
+    own = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            own.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    with open(f"/proc/{pid}/net/tcp", encoding="ascii") as f:
+        rows = [line.split() for line in f.readlines()[1:]]
+    return [row for row in rows if row[3] == "01" and f"socket:[{row[9]}]" in own]
+
+
+def test_without_a_fleet_there_is_no_keeper_and_no_connection(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    session = gateway.post("/sessions", {}).json()
+    assert gateway.chat(session, "hi").status == 200
+    g.wait_until(lambda: not any(connected(pid) for pid in gateway.family()), 20, "no process is connected to anything")
+    assert not gateway.has_line("process=keeper") and gateway.get("/fleet").status == 404
