@@ -299,6 +299,37 @@ def test_slurm_runs_drains_and_requeues_it(slurm):
     assert "exit_status=0" in (s.folder / "job.log").read_text()
 
 
+@pytest.mark.parametrize("slurm", [3], indirect=True)
+def test_a_slurm_array_with_a_store_job_is_a_fleet(slurm):
+    """Two tasks and the store, each on a node of its own. scancel gives a task's sessions to the other."""
+    s = slurm
+    ports = [s.port, s.port + 1]
+    s.env.update(ROLLGATE_HOST="127.0.0.1", ROLLGATE_STORE_PORT=str(g.free_port()), ROLLGATE_ENGINE="builtin:echo", ROLLGATE_WORKERS="1",
+                 ROLLGATE_FLEET_LEASE="2s")
+    store = s.run("sbatch", "--parsable", "-o", f"{s.folder}/store.log", "--time=10", "--exclusive", "--export=ALL",
+                  str(g.ROOT / "deploy/slurm/rollgate-store.sbatch"))
+    url = s.folder / "run/store-url"
+    g.wait_until(url.exists, 30, "the store's URL is published")
+    s.env["ROLLGATE_FLEET"] = url.read_text().strip()
+    job = s.run("sbatch", "--parsable", "-o", f"{s.folder}/job-%a.log", "--time=10", "--exclusive", "--export=ALL", "--array=0-1",
+                str(g.ROOT / "deploy/slurm/rollgate.sbatch"))
+    endpoints = [s.folder / f"run/endpoint-{n}.json" for n in (0, 1)]
+    g.wait_until(lambda: all(e.exists() for e in endpoints), 60, "both tasks are published")
+    listed = s.run(str(g.BINARY), "fleet", "endpoints", "--wait=2", f"--gateway=http://127.0.0.1:{ports[0]}", f"--key-file={s.folder}/key")
+    assert sorted(listed.split()) == [f"http://127.0.0.1:{port}" for port in ports]
+    s.port = ports[1]
+    made = s.post("/sessions", {})[2]
+    assert s.chat(made["session_id"])[0] == 200
+    s.run("scancel", f"{job}_1")
+    s.port = ports[0]
+    g.wait_until(lambda: not endpoints[1].exists(), 20, "it is withdrawn")
+    assert s.chat(made["session_id"])[0] == 200
+    g.wait_until(lambda: "exit_status=0" in (s.folder / "job-1.log").read_text(), 60, "the task ends well")
+    s.run("scancel", job, store)
+    g.wait_until(lambda: s.run("squeue", "-h", "-o", "%A") == "", 60, "all jobs end")
+    assert not url.exists()
+
+
 # Says in whose job it runs, then waits to be let go.
 WAITS = """
 import os, pathlib, time
