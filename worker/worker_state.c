@@ -37,6 +37,7 @@ void worker_state_tick(struct worker_state *w)
     w->service.disk_low = worker_disk_low(w);
     if (w->ticks % WORKER_LOOK_OVER_TICKS == 0)
         worker_media_sweep(w);
+    worker_folders_tick(w);
     sinks_tick(w->service.sinks);
 }
 

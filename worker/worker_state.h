@@ -39,6 +39,7 @@ struct worker_state {
     struct fragments *replayed;  /* fragments of its calls */
     struct store_url *store_url; /* address of the fleet's store, owned; NULL: no fleet */
     struct store *store;         /* the fleet's; NULL: no fleet */
+    bool comparing;              /* a folder that was put aside is being compared or removed */
     struct web_rules *web;       /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct worker_files *files;  /* the images' second copy; NULL: no fleet */
@@ -70,6 +71,10 @@ void worker_fleet_serve_place(struct worker_state *w, uint32_t index);
 bool worker_fleet_is_sent(const struct worker_state *w);
 
 void worker_fleet_close(struct worker_state *w);
+
+/* worker_folders.c: called once a second. Compares folders of lost places with the store, and
+ * removes old ones. */
+void worker_folders_tick(struct worker_state *w);
 
 /* Waits until the fleet's orders are obeyed and the store has been compared with the journals, at
  * most for a lease. */

@@ -30,7 +30,7 @@ def is_vacant(fleet, index):
 def owned(fleet, node):
     """The indexes that the node owns."""
     places = fleet[node].get("/fleet", headers=AS_ADMIN).json()["places"]
-    return sorted(p["index"] for p in places if p["node"] == node)
+    return sorted(p["index"] for p in places if p["node"] == node and p["index"] != "dispatcher")
 
 
 def test_a_node_that_returns_again_and_again_keeps_its_indexes(tmp_path):
@@ -70,7 +70,7 @@ def test_a_place_whose_sessions_have_ended_is_given_up(fleet):
     for s in (session, fork):
         assert fleet["a"].request("DELETE", f"/sessions/{s['session_id']}", headers=AS_ADMIN).status == 204
     g.wait_until(lambda: is_vacant(fleet, index), 60, "the place is given up")
-    g.wait_until(lambda: f"worker-{index}.released" in folders(fleet["b"]), 20, "its folder is put aside")
+    g.wait_until(lambda: f"worker-{index}" not in folders(fleet["b"]), 20, "its folder is put aside")
     assert fleet["b"].post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200
     g.wait_until(lambda: fleet["a"].get(f"/sessions/{session['session_id']}", headers=AS_ADMIN).status == 404, 20, "the id is unknown")
     assert fleet.create("b") and fleet["b"].child(f"worker-{index}") not in fleet["b"].family()
@@ -149,3 +149,52 @@ def test_a_drain_moves_the_place_of_a_dead_worker_at_once(tmp_path):
         fleet["a"].wait(40)
         assert fleet.owner(index) == "b", "no lease is waited for"
         assert fleet.chat("b", session, "two").status == 200
+
+
+def test_records_that_only_an_old_folder_has_are_reported(tmp_path):
+    with Fleet(tmp_path, "ab", lease=LEASE, **{"fleet-hold": "20s"}) as fleet:
+        for gateway in fleet:
+            gateway.allow(*ODD, "lacks records")
+        whole, torn, gone, ended = [fleet.create("a") for _ in range(4)]
+        for session in (whole, torn, gone, ended):
+            for text in ("one", "two"):
+                assert fleet.chat("a", session, text).status == 200
+        assert fleet["a"].request("DELETE", f"/sessions/{ended['session_id']}", headers=AS_ADMIN).status == 204
+        wait_whole(fleet, whole)
+        index = index_of(whole["session_id"])
+        fleet["a"].kill()
+        log = f"rg:{fleet.name}:log:{{{index}}}:"       # a failover has lost these
+        fleet.server.ask("LTRIM", log + torn["session_id"], 0, 1)
+        fleet.server.ask("DEL", log + gone["session_id"])
+        fleet.server.ask("HDEL", f"rg:{fleet.name}:sessions:{{{index}}}", gone["session_id"])
+        assert fleet.chat("b", whole, "three").status == 200
+        assert fleet.chat("b", torn, "other").status == 200
+        fleet["a"].start()
+        folder = f"{fleet['a'].folder}/state/worker-{index}.lost"
+        g.wait_until(lambda: os.path.exists(f"{folder}/compared"), 30, "the folder is compared")
+        with open(f"{folder}/compared", encoding="ascii") as f:
+            found = {line.split()[0]: line.split()[1:] for line in f}
+        assert set(found) == {torn["session_id"], gone["session_id"]}, found
+        assert found[torn["session_id"]][1] == "2:" and found[gone["session_id"]][1] == "0:"
+        lines = [line for line in fleet["a"].log().splitlines() if "lacks records" in line]
+        assert len(lines) == 2
+        missing = sum(int(rest[2]) for rest in found.values())
+        g.wait_until(lambda: fleet["a"].metrics()["rollgate_fleet_missing_records_total"] == missing, 20, "they are counted")
+
+
+def test_folders_that_are_put_aside_are_removed_later(fleet):
+    session = fleet.create("a")
+    assert fleet.chat("a", session, "one").status == 200
+    wait_whole(fleet, session)
+    index = index_of(session["session_id"])
+    for drains in (False, True):
+        if drains:
+            assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+            fleet["a"].wait(30)
+        else:
+            fleet["a"].kill()
+        assert fleet.chat("b", session, "two").status == 200
+        fleet["a"].start()
+        g.wait_until(lambda: fleet["a"].has_line("removed a folder"), 30, "it is removed")
+        g.wait_until(lambda: all("." not in name for name in folders(fleet["a"])), 30, "none is left")
+    assert fleet.owner(index) == "b" and fleet.chat("a", session, "three").status == 200

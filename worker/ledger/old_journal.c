@@ -1,0 +1,230 @@
+/* Logs of an old journal are ordered as the second copy orders them (common/fleet/copy_log.h). Only
+ * hashes of records are kept. */
+#include "worker/ledger/old_journal.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/fleet/copy_log.h"
+#include "common/fleet/fleet_store.h"
+#include "common/fleet/second_copy.h"
+#include "common/journal/journal.h"
+#include "common/journal/scan.h"
+#include "common/os/file.h"
+#include "worker/ledger/ledger.h"
+#include "worker/ledger/store_question.h"
+#include "worker/session/store/session.h"
+
+/* --- records --- */
+
+/* A session in an old journal, and what the store has of it. */
+struct old_log {
+    struct copy_log *log; /* numbers of its needed records */
+    VEC(uint64_t) hashes; /* of all its records */
+    bool begins, ended;   /* the first record is its beginning; it has an end */
+    bool stored;          /* the store has a log: */
+    uint64_t first, next; /* its records are first .. next-1 */
+};
+
+static struct old_log *get_log(struct old_journal *f, struct str session)
+{
+    struct old_log *l = map_get(&f->logs, session);
+
+    if (!l) {
+        l = mem_zalloc(sizeof(*l));
+        l->log = copy_log_new(NULL, session);
+        (void)map_set(&f->logs, copy_log_id(l->log), l);
+    }
+    return l;
+}
+
+/* Forgets what came before the beginning of a session. */
+static void begin_log(struct old_log *l)
+{
+    vec_done(&l->log->numbers);
+    vec_done(&l->log->fragments);
+    vec_clear(&l->hashes);
+    l->begins = true;
+    l->ended = false;
+}
+
+static void on_record(void *ctx, const struct scan_record *r)
+{
+    const char *kind = session_record_kind(r->payload);
+    struct copy_role role;
+    struct old_log *l;
+
+    if (!kind || str_eq_c(r->id, JOURNAL_NOTE))
+        return;
+    l = get_log(ctx, r->id);
+    if (strcmp(kind, "create") == 0)
+        begin_log(l);
+    l->ended = l->ended || strcmp(kind, "end") == 0;
+    role = ledger_read_role(r->payload, l->log->fragments.n > 0);
+    (void)copy_log_add(l->log, &role, (uint32_t)l->hashes.n);
+    *vec_push(&l->hashes) = str_hash(r->payload, 0);
+}
+
+/* Damaged bytes were reported when the journal was open. */
+static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+{
+    (void)ctx, (void)segment, (void)offset, (void)bytes, (void)last;
+}
+
+/* Returns the time since the last change of a file in the folder. */
+static uint64_t measure_age(const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *entry;
+    uint64_t now = clock_wall_ms(), newest = 0;
+    struct stat st;
+
+    while (d && (entry = file_next_entry(d)))
+        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            newest = MAX_OF(newest, (uint64_t)st.st_mtime * 1000);
+    if (d)
+        (void)closedir(d);
+    return now > newest ? now - newest : 0;
+}
+
+int old_journal_read(void *ctx, void *tool, struct err *e)
+{
+    static const struct scan_events events = {.record = on_record, .damage = on_damage};
+    struct old_journal *f = ctx;
+
+    (void)tool;
+    f->age_ms = measure_age(f->path);
+    return scan_journal(f->path, &events, f, e);
+}
+
+/* --- the store --- */
+
+/* The lengths of all logs of the folder's place. */
+static void use_lengths(void *ctx, const struct store_answer *a)
+{
+    const struct old_journal *f = ctx;
+
+    for (size_t i = 0; i < a->n_texts; i++) {
+        struct old_log *l = map_get(&f->logs, a->texts[i]);
+
+        if (!l)
+            continue;
+        l->stored = true;
+        l->first = a->logs[i].first;
+        l->next = a->logs[i].next;
+    }
+}
+
+static void use_record(void *ctx, const struct store_answer *a)
+{
+    *(uint64_t *)ctx = a->n_texts > 0 ? str_hash(a->texts[0], 0) : 0;
+}
+
+/* --- the comparison --- */
+
+/* Reports whether the store has the same record n. Returns -1 if it does not answer. */
+MAY_PAUSE static int compare_record(const struct old_journal *f, const struct old_log *l, size_t n,
+                                    bool *ret_same)
+{
+    uint64_t hash = 0;
+    struct store_question *q = store_question_new(use_record, &hash);
+
+    store_read(f->store, f->index, copy_log_id(l->log), n, store_question_call(q));
+    if (store_question_await(q) != STORE_DONE)
+        return -1;
+    *ret_same = hash == l->hashes.at[l->log->numbers.at[n]];
+    return 0;
+}
+
+/* Finds the first record that differs, below n. Logs that differ once differ from there on. */
+MAY_PAUSE static int find_difference(const struct old_journal *f, const struct old_log *l, size_t n,
+                                     size_t *ret)
+{
+    size_t same = 0, differs = n;
+    bool is_same;
+
+    if (n > 0 && compare_record(f, l, n - 1, &is_same))
+        return -1;
+    if (n == 0 || is_same) {
+        *ret = n;
+        return 0;
+    }
+    for (differs = n - 1; same < differs;) {
+        size_t middle = same + (differs - same) / 2;
+
+        if (compare_record(f, l, middle, &is_same))
+            return -1;
+        if (is_same)
+            same = middle + 1;
+        else
+            differs = middle;
+    }
+    *ret = differs;
+    return 0;
+}
+
+static void report_missing(struct old_journal *f, const struct old_log *l, size_t from)
+{
+    size_t n = l->log->numbers.n - from;
+    struct str id = copy_log_id(l->log);
+
+    f->missing += n;
+    buf_printf(&f->report, "%.*s from %zu: %zu\n", (int)id.len, id.p, from, n);
+    log_error(&(struct log_scope){.session = id},
+              "the fleet's store lacks records of a place that this node had", LOG_U("records", n),
+              LOG_U("from", from), LOG_T("folder", f->path));
+}
+
+/* Compares one session. A session that has ended may have its last record only. */
+MAY_PAUSE static int compare_log(struct old_journal *f, const struct old_log *l)
+{
+    size_t n = l->log->numbers.n, from = 0;
+
+    if (!l->begins || n == 0 || (l->stored && l->first > 0) || (l->ended && !l->stored))
+        return 0;
+    if (!l->stored && f->age_ms >= f->remembered_ms) {
+        f->unjudged++;
+        return 0;
+    }
+    if (l->stored && find_difference(f, l, (size_t)MIN_OF((uint64_t)n, l->next), &from))
+        return -1;
+    if (from < n)
+        report_missing(f, l, from);
+    return 0;
+}
+
+int old_journal_compare(struct old_journal *f)
+{
+    struct store_question *q = store_question_new(use_lengths, f);
+    struct map_slot *slot;
+
+    store_read(f->store, f->index, str_of(NULL, 0), 0, store_question_call(q));
+    if (store_question_await(q) != STORE_DONE)
+        return -1;
+    for (size_t at = 0; (slot = map_next(&f->logs, &at));)
+        if (compare_log(f, slot->value))
+            return -1;
+    return 0;
+}
+
+void old_journal_done(struct old_journal *f)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&f->logs, &at));) {
+        struct old_log *l = slot->value;
+
+        copy_log_free(l->log);
+        vec_done(&l->hashes);
+        free(l);
+    }
+    map_done(&f->logs);
+    buf_done(&f->report);
+}
