@@ -73,7 +73,7 @@ static uint64_t claim_known(struct fleet_keeper *k, const struct seen_place *p, 
     const char *obstacle = find_obstacle(k, p, is_ours);
 
     if (!is_ours && (lost_ms == 0 || lost_ms > p->seen_ms))
-        return lost_ms;
+        return fleet_view_silent_ms(&k->view, p, k->lease_ms);
     k->unserved++;
     if (obstacle)
         complain(k, obstacle, now_ms);

@@ -2,8 +2,8 @@
  * The keeper's process (fleet_keeper.h).
  *
  *   start    opening.c, then the steps of join.c
- *   beat     every fifth of the lease: renews the places and lists all entries again, which shows
- *            the beats of other nodes and their places. Lost places are claimed after a list
+ *   beat     every fifth of the lease: renews the places, which returns the beats of all nodes
+ *   list     if a beat stays, and every few leases. Lost places are claimed after a list
  *   drain    stops at once: the supervisor ends the keeper after the workers
  */
 #include "keeper/fleet_keeper.h"
@@ -20,7 +20,13 @@
 #include "common/proc/heritage.h"
 #include "keeper/keeper_state.h"
 
-enum { BEATS_PER_LEASE = 5, REPORT_BEFORE_MS = 1000, LEAVE_MS = 20, RELEASE_MS = 200 };
+enum {
+    BEATS_PER_LEASE = 5,
+    LEASES_PER_LIST = 4,
+    REPORT_BEFORE_MS = 1000,
+    LEAVE_MS = 20,
+    RELEASE_MS = 200
+};
 
 void keeper_fail(struct fleet_keeper *k, const char *why)
 {
@@ -69,8 +75,8 @@ static void adopt_lost(struct fleet_keeper *k)
 
     if (desk_ms > 0 && (due_ms == 0 || desk_ms < due_ms))
         due_ms = desk_ms;
-    if (due_ms > now_ms && due_ms - now_ms < k->lease_ms / BEATS_PER_LEASE)
-        loop_timer_set(k->loop, &k->look, due_ms - now_ms, on_early_look);
+    if (due_ms > 0 && due_ms < now_ms + k->lease_ms / BEATS_PER_LEASE)
+        loop_timer_set(k->loop, &k->look, MAX_OF(due_ms, now_ms + 1) - now_ms, on_early_look);
 }
 
 /* An entry, the end of a list, or the loss of the connection. */
@@ -90,6 +96,7 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
     k->listing = false;
     if (why) {
         fleet_view_interrupt(&k->view);
+        k->listed_ms = 0;
         keeper_check_answer(k, &(struct store_answer){.verdict = STORE_LOST, .why = why});
         return;
     }
@@ -103,9 +110,29 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
         join_continue(k);
 }
 
+void keeper_use_beats(struct fleet_keeper *k, const struct store_answer *a)
+{
+    uint64_t now_ms = clock_boot_ms();
+
+    if (k->ending || k->step != JOINED)
+        return;
+    if (a->verdict != STORE_DONE) { /* the next server may have older beats */
+        fleet_view_interrupt(&k->view);
+        k->listed_ms = 0;
+        return;
+    }
+    for (size_t i = 0; i < a->n_beats; i++)
+        if (!fleet_view_beat(&k->view, &a->beats[i], now_ms) && now_ms - k->listed_ms > k->lease_ms)
+            k->listed_ms = 0; /* its entry was missed */
+    adopt_lost(k);
+    publish_view(k);
+    join_restore(k);
+}
+
 void keeper_list(struct fleet_keeper *k)
 {
     k->listing = true;
+    k->listed_ms = clock_boot_ms();
     store_watch(k->store, on_entry, k);
 }
 
@@ -140,7 +167,8 @@ static void on_fleet_beat(struct loop_timer *t)
         ownership_renew(k);
         ownership_claim_needed(k);
     }
-    if (!k->listing)
+    if (!k->listing && (k->step != JOINED || k->view.unbroken_ms == 0 || k->listed_ms == 0 ||
+                        clock_boot_ms() - k->listed_ms >= LEASES_PER_LIST * k->lease_ms))
         keeper_list(k);
 }
 

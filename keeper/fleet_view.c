@@ -95,6 +95,8 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
     if (p->beat != e->beat || !str_eq_c(e->owner, p->owner))
         p->beat_ms = now_ms;
     p->seen_ms = now_ms;
+    if (p->epoch != e->epoch)
+        p->claim_ms = now_ms;
     copy_name(p->owner, e->owner);
     p->epoch = e->epoch;
     p->base = e->base;
@@ -244,6 +246,19 @@ uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name, u
     return unused;
 }
 
+bool fleet_view_beat(struct fleet_view *v, const struct store_beat *b, uint64_t now_ms)
+{
+    struct seen_node *n = map_get(&v->nodes, b->node);
+
+    if (!n)
+        return false;
+    if (n->beat != b->beat)
+        n->beat_ms = now_ms;
+    n->beat = b->beat;
+    n->seen_ms = now_ms;
+    return true;
+}
+
 void fleet_view_interrupt(struct fleet_view *v)
 {
     v->unbroken_ms = 0;
@@ -259,12 +274,30 @@ bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, u
     return v->unbroken_ms > 0 && n->seen_ms >= MAX_OF(n->beat_ms, v->unbroken_ms) + lease_ms;
 }
 
+/* When the place has no living owner, if a beat of this age stays. */
+static uint64_t end_lease(const struct fleet_view *v, const struct seen_place *p, uint64_t beat_ms,
+                          uint64_t lease_ms)
+{
+    return MAX_OF(MAX_OF(beat_ms, p->claim_ms), v->unbroken_ms) + lease_ms;
+}
+
+uint64_t fleet_view_silent_ms(const struct fleet_view *v, const struct seen_place *p,
+                              uint64_t lease_ms)
+{
+    const struct seen_node *owner = fleet_view_node(v, p->owner);
+
+    if (v->unbroken_ms == 0)
+        return 0;
+    return p->owner[0] ? end_lease(v, p, owner ? owner->beat_ms : p->beat_ms, lease_ms)
+                       : p->beat_ms;
+}
+
 uint64_t fleet_view_lost_ms(const struct fleet_view *v, const struct seen_place *p,
                             uint64_t lease_ms)
 {
-    if (v->unbroken_ms == 0)
-        return 0;
-    return p->owner[0] ? MAX_OF(p->beat_ms, v->unbroken_ms) + lease_ms : p->beat_ms;
+    uint64_t silent_ms = fleet_view_silent_ms(v, p, lease_ms);
+
+    return p->owner[0] ? MIN_OF(silent_ms, end_lease(v, p, p->beat_ms, lease_ms)) : silent_ms;
 }
 
 static void count_owned(struct fleet_view *v)

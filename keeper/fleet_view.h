@@ -1,6 +1,7 @@
 /*
  * struct fleet_view: the entries of the store as the keeper has seen them last, and since when
- * each beat has not changed. Lists come again and again (store_watch); an entry that a list lacks
+ * each beat has not changed. Renewals return the beats of nodes; they advance with those of their
+ * places. Lists come now and then (store_watch); an entry that a list lacks
  * is gone. Pure: times are the caller's, on clock_boot_ms.
  */
 #ifndef RG_KEEPER_FLEET_VIEW_H
@@ -38,7 +39,8 @@ struct seen_place {
     uint32_t index;
     char owner[FLEET_NAME_MAX]; /* "": no owner */
     uint64_t epoch, base, beat, version;
-    uint64_t beat_ms, seen_ms; /* when this beat and owner were seen first and last */
+    uint64_t beat_ms, seen_ms; /* when this beat and owner were listed first and last */
+    uint64_t claim_ms;         /* when this epoch was seen first */
     bool whole;
     bool vacant; /* no owner, no sessions: no node claims it but that of its block */
     bool stale;  /* this node has released it since */
@@ -67,6 +69,9 @@ void fleet_view_done(struct fleet_view *v);
 /* Adds an entry, or replaces what is known of it. */
 void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t now_ms);
 
+/* A renewal has returned the beat of a node. False: the node is unknown. */
+bool fleet_view_beat(struct fleet_view *v, const struct store_beat *b, uint64_t now_ms);
+
 /* A list has ended: removes what was reported neither by it nor since the list before. */
 void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms);
 
@@ -93,8 +98,13 @@ bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n
 /* True if the same beat was seen for a whole lease, without a break of the connection. */
 bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms);
 
-/* When the place has no living owner, if its beat stays: after a lease without a change, or a break
- * of the connection; at once without an owner. 0: the connection is broken. */
+/* When the place has no living owner, if its node's beat stays: after a lease without a change, a
+ * claim, or a break of the connection. At once without an owner. 0: the connection is broken. */
+uint64_t fleet_view_silent_ms(const struct fleet_view *v, const struct seen_place *p,
+                              uint64_t lease_ms);
+
+/* Like fleet_view_silent_ms, or earlier if lists show that its node beats, but does not renew the
+ * place. */
 uint64_t fleet_view_lost_ms(const struct fleet_view *v, const struct seen_place *p,
                             uint64_t lease_ms);
 

@@ -1,7 +1,7 @@
 /*
  * struct fleet_keeper: the state of the keeper, which its files share.
  *
- *     fleet_keeper.c   process, beats, what the store reports
+ *     fleet_keeper.c   process, beats, lists
  *     opening.c        the node's files, and the check of the server
  *     join.c           the way from the first connection to the first place
  *     ownership.c      claims and renewals
@@ -62,7 +62,8 @@ struct fleet_keeper {
     struct node_entry entry;   /* this node writes it */
     struct fleet_entry common; /* all nodes must have it in common */
     struct fleet_view view;
-    bool listing; /* the store is asked for all entries */
+    bool listing;       /* the store is asked for all entries */
+    uint64_t listed_ms; /* when the last list was asked for; 0: one is due */
 
     uint32_t kept_block; /* that the sessions of the state folder have; FLEET_BLOCKS: none yet */
     bool keys_due;       /* fingerprints of changed keys are not in the store yet */
@@ -88,6 +89,9 @@ struct fleet_keeper {
 
 /* Asks the store for all entries again. */
 void keeper_list(struct fleet_keeper *k);
+
+/* A renewal was answered: the beats of all nodes. */
+void keeper_use_beats(struct fleet_keeper *k, const struct store_answer *a);
 
 /* Records that a call failed, because of the store, or succeeded. Logs the first one of a kind. */
 void keeper_check_answer(struct fleet_keeper *k, const struct store_answer *a);

@@ -91,6 +91,7 @@ static void list_claimable(const struct fleet_view *v, const struct lost_query *
             strcmp(p->owner, v->self) == 0 || lost_ms == 0)
             continue;
         if (lost_ms > p->seen_ms) {
+            lost_ms = fleet_view_silent_ms(v, p, q->lease_ms);
             choice->due_ms = choice->due_ms ? MIN_OF(choice->due_ms, lost_ms) : lost_ms;
             continue;
         }

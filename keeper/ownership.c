@@ -169,6 +169,7 @@ static void on_claimed(void *ctx, const struct store_answer *a)
             place_table_report_left(k->table, c->index, a->epoch);
     } else {
         log_refusal(c, a);
+        k->listed_ms = 0; /* its entry has changed */
     }
     ownership_end_call(k, c->index);
     free(c);
@@ -330,8 +331,10 @@ static void on_renewed(void *ctx, const struct store_answer *a)
 
     k->renewing = false;
     keeper_check_answer(k, a);
-    if (a->verdict != STORE_DONE)
+    if (a->verdict != STORE_DONE) {
+        keeper_use_beats(k, a);
         return;
+    }
     place_table_set_orders(k->table, a->edition); /* before the node may answer again */
     place_table_set_reached(k->table, k->sent_ms);
     for (size_t i = 0; i < k->renewals.n; i++) {
@@ -340,6 +343,7 @@ static void on_renewed(void *ctx, const struct store_answer *a)
         else
             note_renewed(k, &k->renewals.at[i]);
     }
+    keeper_use_beats(k, a);
 }
 
 void ownership_renew(struct fleet_keeper *k)

@@ -85,6 +85,8 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
     o.store = redis_store_new(w->loop, w->store_url, o.lease_ms, e);
     if (!o.store)
         return -1;
+    if (c->fleet_acks > 1)
+        redis_store_await_replica(o.store);
     w->store = o.store;
     fleet_orders_open(&w->service, w->store); /* reads the orders before anything else */
     w->service.calls.ledger->copy = second_copy_new(&o);

@@ -71,6 +71,12 @@ struct store_log {
     uint64_t first, next;
 };
 
+/* The number of renewals that a node has made. */
+struct store_beat {
+    struct str node;
+    uint64_t beat;
+};
+
 /* The answer to a call. Fields that the function does not return are zero. Memory is the store's,
  * until the function returns. */
 struct store_answer {
@@ -87,6 +93,10 @@ struct store_answer {
     /* append and renew: what was not accepted, in the order of the call */
     const struct store_refusal *refused;
     size_t n_refused;
+
+    /* renew: all nodes, in any order */
+    const struct store_beat *beats;
+    size_t n_beats;
 
     /* read: records first .. first+n-1 of a log that ends before next (both 0: no log), or ids */
     uint64_t first, next;
@@ -187,9 +197,10 @@ static inline void store_claim(struct store *s, const struct store_claim *claim,
     s->kind->claim(s, claim, call);
 }
 
-/* Increments the beats of the node and of its places. Refuses places whose epoch differs. A place
- * that becomes whole stems from its owner's claim: base = epoch. Returns the edition of the entry
- * "orders", so that a node which has missed a change learns of it before it answers again. */
+/* Increments the beats of the node and of its places, and returns those of all nodes. Refuses
+ * places whose epoch differs. A place that becomes whole stems from its owner's claim: base =
+ * epoch. Returns the edition of the entry "orders", so that a node which has missed a change learns
+ * of it before it answers again. */
 static inline void store_renew(struct store *s, struct str node, const struct store_renewal *at,
                                size_t n, struct store_call call)
 {
@@ -221,7 +232,8 @@ static inline void store_read(struct store *s, uint32_t place, struct str sessio
 }
 
 /* Writes an entry that is no place. Refuses an edition that is not above the stored one, unless the
- * value is the same. An empty value gives the entry up. With edition 0 and an empty value the call
+ * value is the same. An empty value gives the entry up, and a
+ * node's beat. With edition 0 and an empty value the call
  * reads an entry: STORE_DONE means that there is none. */
 static inline void store_put(struct store *s, struct str key, struct str value, uint64_t edition,
                              struct store_call call)

@@ -56,6 +56,20 @@ bool redis_read_refusals(struct arena *arena, const struct resp *r, struct store
     return true;
 }
 
+bool redis_read_renewal(struct arena *arena, const struct resp *r, struct store_answer *a)
+{
+    const struct resp *list = resp_has_items(r, 4) ? &r->items[3] : NULL;
+    struct store_beat *at;
+
+    if (!list || !resp_has_items(list, 0) || list->n % 2 != 0 || !redis_read_refusals(arena, r, a))
+        return false;
+    a->n_beats = list->n / 2;
+    a->beats = at = arena_calloc(arena, a->n_beats, sizeof(*at));
+    for (size_t i = 0; i < a->n_beats; i++)
+        at[i] = (struct store_beat){resp_text(list, 2 * i), resp_number(list, 2 * i + 1, 0)};
+    return true;
+}
+
 bool redis_read_base(struct arena *arena, const struct resp *r, struct store_answer *a)
 {
     (void)arena;

@@ -20,6 +20,7 @@ typedef bool (*redis_reader)(struct arena *arena, const struct resp *r, struct s
 
 bool redis_read_claim(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_refusals(struct arena *arena, const struct resp *r, struct store_answer *a);
+bool redis_read_renewal(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_base(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_texts(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_lengths(struct arena *arena, const struct resp *r, struct store_answer *a);

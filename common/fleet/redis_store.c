@@ -14,6 +14,7 @@
 #include "common/fleet/place_table.h"
 #include "common/fleet/redis_link.h"
 #include "common/fleet/redis_replies.h"
+#include "common/fleet/replica_round.h"
 #include "common/fleet/resp.h"
 #include "common/fleet/store_url.h"
 #include "common/os/loop.h"
@@ -46,7 +47,11 @@ struct redis_store {
     struct store store;
     struct loop *loop;
     struct redis_link *link;
-    struct redis_link *claims; /* WAIT stops a connection, so claims have one of their own */
+    bool replicates;             /* appends wait for a replica */
+    struct replica_round *round; /* appends that no WAIT follows yet; NULL: none */
+    struct loop_task waiting;    /* sends the WAIT */
+    unsigned limit_ms;           /* longest silence of the server */
+    struct redis_link *claims;   /* WAIT stops a connection, so claims have one of their own */
     char shas[SCRIPTS][SHA1_HEX_LEN + 1];
     struct buf prefix;  /* "rg:NAME:" */
     struct arena arena; /* keys of one call, or parts of one answer */
@@ -61,6 +66,7 @@ struct redis_call {
     store_answer_fn fn;
     void *ctx;
     redis_reader read;
+    struct replica_round *round; /* an append's; NULL: it waits for no replica */
 };
 
 static struct redis_store *store_of(struct store *s)
@@ -174,7 +180,10 @@ static void on_reply(void *ctx, const struct resp *reply, const char *why)
         a = (struct store_answer){.verdict = STORE_FAILED,
                                   .why = "the reply has an unknown form: is this name used by "
                                          "another program?"};
-    answer_call(c, &a);
+    if (c->round && a.verdict != STORE_LOST)
+        replica_round_add(c->round, c, &a);
+    else
+        answer_call(c, &a);
 }
 
 /* The reply of a plain command. */
@@ -336,12 +345,14 @@ static void redis_renew(struct store *store, struct str node, const struct store
                         size_t n, struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    struct buf *out = begin_script(s, SCRIPT_renew, 2 + n, 2 + n + 1 + 4 * n);
+    struct buf *out = begin_script(s, SCRIPT_renew, 3 + n, 3 + n + 2 + 4 * n);
 
     resp_add_word(out, make_key(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p)));
     resp_add_word(out, make_key(s, STR("orders")));
+    resp_add_word(out, make_key(s, STR("beats")));
     for (size_t i = 0; i < n; i++)
         resp_add_word(out, make_key(s, name_place(s, at[i].place)));
+    resp_add_word(out, node);
     resp_add_word(out, channel(s));
     for (size_t i = 0; i < n; i++) {
         resp_add_number(out, at[i].epoch);
@@ -349,13 +360,42 @@ static void redis_renew(struct store *store, struct str node, const struct store
         resp_add_word(out, name_place(s, at[i].place));
         resp_add_number(out, at[i].version);
     }
-    redis_link_end(s->link, on_reply, new_call(s, call, redis_read_refusals));
+    redis_link_end(s->link, on_reply, new_call(s, call, redis_read_renewal));
+}
+
+static void on_round_sent(struct loop_task *t)
+{
+    struct redis_store *s = CONTAINER_OF(t, struct redis_store, waiting);
+
+    replica_round_send(s->round, s->link, MIN_OF((uint64_t)REPLICA_MS, s->limit_ms / 2));
+    s->round = NULL;
+}
+
+static void on_round_ended(void *call, struct store_answer *a)
+{
+    answer_call(call, a);
+}
+
+/* Returns the round of an append that is sent now; NULL: appends wait for no replica. */
+static struct replica_round *join_round(struct redis_store *s)
+{
+    if (s->replicates && !s->round) {
+        s->round = replica_round_new(on_round_ended);
+        loop_task_post(s->loop, &s->waiting, on_round_sent);
+    }
+    return s->round;
+}
+
+void redis_store_await_replica(struct store *s)
+{
+    store_of(s)->replicates = true;
 }
 
 static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
                          const struct store_record *at, size_t n, struct store_call call)
 {
     struct redis_store *s = store_of(store);
+    struct redis_call *c = new_call(s, call, redis_read_refusals);
     struct buf *out = begin_script(s, SCRIPT_append, 2 + n, 2 + n + 1 + 4 * n);
 
     resp_add_word(out, make_key(s, name_place(s, place)));
@@ -369,22 +409,21 @@ static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
         resp_add_number(out, at[i].n);
         resp_add_word(out, at[i].bytes);
     }
-    redis_link_end(s->link, on_reply, new_call(s, call, redis_read_refusals));
+    c->round = join_round(s);
+    redis_link_end(s->link, on_reply, c);
 }
 
 static void redis_drop(struct store *store, uint32_t place, uint64_t epoch,
                        const struct store_cut *cut, struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    const struct str words[] = {
-        make_key(s, name_place(s, place)),
-        sessions_key(s, place),
-        log_key(s, place, cut->session),
-        decimal(s, epoch),
-        cut->session,
-        flag(cut->keep),
-        decimal(s, cut->from),
-    };
+    const struct str words[] = {make_key(s, name_place(s, place)),
+                                sessions_key(s, place),
+                                log_key(s, place, cut->session),
+                                decimal(s, epoch),
+                                cut->session,
+                                flag(cut->keep),
+                                decimal(s, cut->from)};
 
     call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
@@ -411,10 +450,11 @@ static void redis_put(struct store *store, struct str key, struct str value, uin
                       struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    const struct str words[] = {make_key(s, key),    index_key(s), key, value,
-                                decimal(s, edition), channel(s)};
+    const struct str words[] = {
+        make_key(s, key),    index_key(s), make_key(s, STR("beats")), key, value,
+        decimal(s, edition), channel(s)};
 
-    call_script(s, SCRIPT_put, 2, words, ARRAY_LEN(words), new_call(s, call, redis_read_edition));
+    call_script(s, SCRIPT_put, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_edition));
 }
 
 static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
@@ -578,6 +618,9 @@ static void redis_free(struct store *store)
     struct redis_store *s = store_of(store);
 
     s->watching.fn = NULL;
+    loop_task_cancel(s->loop, &s->waiting);
+    if (s->round)
+        on_round_sent(&s->waiting); /* ends with the link */
     loop_timer_stop(s->loop, &s->watching.again);
     redis_link_free(s->watching.link);
     redis_link_free(s->claims);
@@ -630,6 +673,7 @@ static struct store *build_store(struct redis_store *s, struct loop *loop,
 
     s->store.kind = &redis_kind;
     s->loop = loop;
+    s->limit_ms = limit_ms;
     buf_printf(&s->prefix, "rg:%s:", url->name);
     for (size_t i = 0; i < SCRIPTS; i++)
         sha1_hex(script_texts[i], s->shas[i]);

@@ -6,6 +6,7 @@
  *     place:{INDEX}                       hash    owner, epoch, beat, whole, base, version, vacant
  *     sessions:{INDEX}                    hash    id -> number of the log's first record
  *     log:{INDEX}:SESSION                 list    records
+ *     beats                               hash    node -> beat
  *     index                               set     names of all entries
  *     changes                             channel the name of an entry that changed
  *
@@ -28,6 +29,10 @@ struct store *redis_store_new(struct loop *loop, const struct store_url *url, un
 
 /* Like redis_store_new, for a URL as text. */
 struct store *redis_store_open(struct loop *loop, struct str url, unsigned limit_ms, struct err *e);
+
+/* From now on an append is answered when a replica has its records, too. Otherwise it ends with
+ * STORE_LOST. */
+void redis_store_await_replica(struct store *s);
 
 /* Reads the server's INFO: texts[0]. */
 void redis_store_info(struct store *s, struct store_call call);

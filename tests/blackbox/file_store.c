@@ -323,6 +323,22 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
     }
 }
 
+/* Adds the beats of all nodes. */
+static void add_beats(struct file_store *s, struct store_answer *a)
+{
+    struct store_beat *beats = arena_calloc(&s->arena, s->entries.n, sizeof(*beats));
+    struct map_slot *slot;
+
+    a->beats = beats;
+    for (size_t at = 0; (slot = map_next(&s->entries, &at));) {
+        const struct store_entry *e = &((struct file_entry *)slot->value)->e;
+        bool gone = e->edition > 0 && e->value.len == 0;
+
+        if (str_starts(e->key, STR("node:")) && e->beat > 0 && !gone)
+            beats[a->n_beats++] = (struct store_beat){str_sub(e->key, 5, SIZE_MAX), e->beat};
+    }
+}
+
 static void file_renew(struct store *store, struct str node, const struct store_renewal *at,
                        size_t n, struct store_call call)
 {
@@ -353,6 +369,7 @@ static void file_renew(struct store *store, struct str node, const struct store_
             p->e.version = at[i].version;
         write_entry(s, p, becomes_whole || newer);
     }
+    add_beats(s, &a);
     end_call(s, call, a);
 }
 

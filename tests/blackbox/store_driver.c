@@ -76,6 +76,13 @@ static void on_answer(void *ctx, const struct store_answer *a)
     put_number(&o, "next", a->next);
     json_out_member_str(&o, "value", a->value);
     put_number(&o, "edition", a->edition);
+    json_out_key(&o, "beats");
+    json_out_obj(&o);
+    for (size_t i = 0; i < a->n_beats; i++) {
+        json_out_key_str(&o, a->beats[i].node);
+        json_out_i64(&o, (int64_t)a->beats[i].beat);
+    }
+    json_out_end_obj(&o);
     json_out_key(&o, "refused");
     json_out_arr(&o);
     for (size_t i = 0; i < a->n_refused; i++) {

@@ -24,7 +24,7 @@ static void read_answers(struct arena *a, const struct resp *r)
 {
     static const redis_reader readers[] = {
         redis_read_claim, redis_read_refusals, redis_read_lengths, redis_read_base,
-        redis_read_texts, redis_read_log,      redis_read_edition};
+        redis_read_texts, redis_read_log,      redis_read_edition, redis_read_renewal};
     struct store_entry entry;
 
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {

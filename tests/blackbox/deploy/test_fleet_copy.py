@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import redis
 
 import gateway as g
-from store_kit import Driver
+from store_kit import Driver, Server
 from test_fleet_join import is_whole, node, store  # noqa: F401
 from test_turn_recovery import kill_worker
 
@@ -60,6 +60,23 @@ def test_an_answer_waits_for_the_store_and_a_retry_gets_it(store):
     state = gateway.get(f"/sessions/{s['session_id']}?records=1").json()
     assert len(state["records"]) == 1
     assert turns(store, s) == 1
+
+
+def test_an_answer_waits_for_a_replica_of_the_store(store, tmp_path):
+    with Server(tmp_path / "replica") as replica:
+        replica.follow(store)
+        gateway = started(store, **{"fleet-acks": "2", "fleet-outage": "1s", "fleet-hold": "1s"})
+        s = session_of(gateway)
+        assert gateway.chat(s, "one").status == 200
+        copy = f"rg:test:log:{{0}}:{s['session_id']}"
+        assert replica.ask("LLEN", copy) >= 2, "before the answer"
+        replica.process.send_signal(signal.SIGSTOP)
+        refused = gateway.chat(s, "two")
+        assert (refused.status, refused.json()["error"]["code"]) == (503, "storage_unavailable"), refused.text
+        replica.process.send_signal(signal.SIGCONT)
+        g.wait_until(lambda: gateway.chat(s, "two").status == 200, 30, "the retry gets the answer")
+        assert turns(store, s) == 2
+        assert replica.ask("LLEN", copy) == store.ask("LLEN", copy)
 
 
 def test_an_emptied_store_gets_all_again(store):

@@ -200,3 +200,20 @@ def test_without_a_fleet_nothing_exists(start):
     assert a.child("keeper") is None
     shown = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}"], capture_output=True, text=True, check=False)
     assert shown.returncode == 1 and "--fleet" in shown.stderr
+
+
+def test_beats_are_learned_without_lists(store):
+    nodes = [node(store, name).start() for name in "ab"]
+
+    def lists():
+        return store.ask("INFO", "commandstats").get("cmdstat_subscribe", {}).get("calls", 0)
+
+    def beat():
+        return int(store.ask("HGET", "rg:test:beats", "a"))
+
+    g.wait_until(lambda: states(nodes[0]) == {"a": "up", "b": "up"}, 20, "both are known")
+    first, before = beat(), lists()
+    g.wait_until(lambda: beat() >= first + 20, 60, "four leases pass")
+    assert lists() - before <= 10, "a node reads the whole list once in four leases"
+    nodes[1].kill()
+    g.wait_until(lambda: states(nodes[0])["b"] == "lost", 20, "its beat stays")

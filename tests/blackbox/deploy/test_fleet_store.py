@@ -150,6 +150,16 @@ def test_a_released_place_has_no_owner_and_an_epoch_of_its_own(store):
         assert b.claim(7, "b", beat=seen["beat"])["verdict"] == "done"
 
 
+def test_a_renewal_returns_the_beats_of_all_nodes(store):
+    with Driver(store) as d:
+        e = d.begin(7, "a")                             # renews once
+        assert d.renew("b")["beats"] == {"a": 1, "b": 1}
+        d.put("node:a", "its entry", 1)
+        assert d.renew("a", [7, e, True])["beats"] == {"a": 2, "b": 1}
+        d.put("node:b", "", 1)                          # forgotten
+        assert d.renew("a")["beats"] == {"a": 3}
+
+
 def test_a_place_that_is_released_without_logs_is_vacant(store):
     with Driver(store) as d:
         def vacant():

@@ -139,6 +139,39 @@ TEST(fleet_view, a_node_gets_its_own_block_or_the_smallest_free_one)
     fleet_view_done(&v);
 }
 
+TEST(fleet_view, a_place_is_lost_with_the_beat_of_its_node)
+{
+    struct fleet_view v = {0};
+    struct seen_place *p;
+    struct store_beat beat = {STR("a"), 1};
+    struct store_entry e = {.key = STR("place:7"), .owner = STR("a"), .beat = 1, .epoch = 9};
+
+    add_node(&v, "a", 1, 1000);
+    fleet_view_add(&v, &e, 1000);
+    fleet_view_end_list(&v, 1000);
+    p = fleet_view_place(&v, 7);
+    cr_assert_eq(fleet_view_silent_ms(&v, p, LEASE_MS), 1000 + LEASE_MS);
+    beat.beat = 2;
+    cr_assert(fleet_view_beat(&v, &beat, 3000));
+    cr_assert_eq(fleet_view_silent_ms(&v, p, LEASE_MS), 3000 + LEASE_MS,
+                 "it beats, as no list shows");
+    cr_assert(fleet_view_beat(&v, &beat, 3000 + LEASE_MS));
+    cr_assert(fleet_view_is_lost(&v, fleet_view_node(&v, "a"), LEASE_MS));
+    add_node(&v, "a", 2, 3000 + LEASE_MS);
+    e.beat = 2; /* renewed at 3000, which is seen now */
+    fleet_view_add(&v, &e, 3000 + LEASE_MS);
+    cr_assert_leq(fleet_view_lost_ms(&v, p, LEASE_MS), p->seen_ms, "no second lease");
+    beat.beat = 3;
+    cr_assert(fleet_view_beat(&v, &beat, 9000));
+    fleet_view_add(&v, &e, 9000 + LEASE_MS); /* its node lives and does not renew it */
+    cr_assert_leq(fleet_view_lost_ms(&v, p, LEASE_MS), p->seen_ms);
+    beat.node = STR("b");
+    cr_assert_not(fleet_view_beat(&v, &beat, 9000));
+    fleet_view_interrupt(&v);
+    cr_assert_eq(fleet_view_silent_ms(&v, p, LEASE_MS), 0);
+    fleet_view_done(&v);
+}
+
 TEST(fleet_view, vacant_places_do_not_keep_a_block)
 {
     struct place_table *t = place_table_new();

@@ -35,6 +35,22 @@ TEST(redis_replies, refusals_have_a_number_a_verdict_and_the_next_record)
     arena_done(&a);
 }
 
+TEST(redis_replies, a_renewal_has_the_beats_of_all_nodes)
+{
+    struct arena a = {0};
+    struct store_answer got;
+
+    cr_assert(read_answer(&a, redis_read_renewal,
+                          "*4\r\n$4\r\ndone\r\n*0\r\n$1\r\n7\r\n*2\r\n$1\r\na\r\n$2\r\n17\r\n",
+                          &got));
+    cr_assert(got.edition == 7 && got.n_beats == 1 && str_eq_c(got.beats[0].node, "a") &&
+              got.beats[0].beat == 17);
+    cr_assert_not(read_answer(&a, redis_read_renewal,
+                              "*4\r\n$4\r\ndone\r\n*0\r\n$1\r\n7\r\n*1\r\n$1\r\na\r\n", &got));
+    cr_assert_not(read_answer(&a, redis_read_renewal, "*2\r\n$4\r\ndone\r\n*0\r\n", &got));
+    arena_done(&a);
+}
+
 TEST(redis_replies, a_claim_has_eight_items)
 {
     static const char text[] = "*8\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n"
@@ -90,7 +106,8 @@ TEST(redis_replies, other_forms_are_refused)
                                         "*1\r\n$4\r\ndone\r\n",
                                         "*2\r\n$4\r\ndone\r\n:1\r\n",
                                         "*2\r\n$4\r\ndone\r\n*1\r\n*1\r\n:1\r\n"};
-    static const redis_reader readers[] = {redis_read_claim, redis_read_refusals, redis_read_log};
+    static const redis_reader readers[] = {redis_read_claim, redis_read_refusals, redis_read_log,
+                                           redis_read_renewal};
     struct arena a = {0};
     struct store_answer got;
 

@@ -1,0 +1,23 @@
+/*
+ * struct replica_round: the appends of one loop iteration, which one WAIT follows. Their answers
+ * are kept until a replica of the server has the records.
+ */
+#ifndef RG_FLEET_REPLICA_ROUND_H
+#define RG_FLEET_REPLICA_ROUND_H
+
+#include "common/fleet/fleet_store.h"
+
+struct redis_link;
+struct replica_round;
+
+/* `answer` ends each call. */
+struct replica_round *replica_round_new(void (*answer)(void *call, struct store_answer *a));
+
+/* Keeps the answer to a call, which is copied. */
+void replica_round_add(struct replica_round *r, void *call, const struct store_answer *a);
+
+/* Sends WAIT with this limit. Afterwards all calls end: with STORE_LOST if no replica has confirmed
+ * the records. Then r is freed. */
+void replica_round_send(struct replica_round *r, struct redis_link *link, uint64_t limit_ms);
+
+#endif
