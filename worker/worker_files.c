@@ -112,11 +112,9 @@ static int add_piece(void *ctx, struct str session, struct str name, uint64_t n,
     write_path(&path, session, name);
     if (n == 0) {
         end_arrival(f, buf_str(&path));
-        a = media_is_file_name(name) ? media_arrival_new(f->w->media, session, name, e) : NULL;
+        a = media_arrival_new(f->w->media, session, name, e);
         if (a)
             (void)map_set(&f->arrivals, media_arrival_path(a), a);
-        else if (!media_is_file_name(name))
-            (void)err_set(e, ERR_STORAGE_FAILED, "the fleet's store has a file of an unknown form");
     }
     a = map_get(&f->arrivals, buf_str(&path));
     if (a)

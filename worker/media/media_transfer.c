@@ -28,10 +28,19 @@ bool media_is_file_name(struct str name)
     return sha256_is_hex(name) || media_is_pin(name);
 }
 
+/* Reports whether the names, which come from the store of a fleet, stay in the session's folder. */
+static bool are_safe(struct str session_id, struct str name)
+{
+    return media_is_file_name(name) && session_id.len > 0 && session_id.p[0] != '.' &&
+           str_find(session_id, STR("/"), 0) == SIZE_MAX;
+}
+
 bool media_store_has(const struct media_store *m, struct str session_id, struct str name)
 {
     struct media_place p = {0};
 
+    if (!are_safe(session_id, name))
+        return false;
     media_fill_paths(m, session_id, name, &p);
     return access(p.own, F_OK) == 0;
 }
@@ -43,7 +52,7 @@ int64_t media_store_read(const struct media_store *m, struct str session_id, str
     int64_t size = -1;
     struct err e;
 
-    if (media_store_open(m, session_id, name, &f, &e) != 0)
+    if (!are_safe(session_id, name) || media_store_open(m, session_id, name, &f, &e) != 0)
         return -1;
     if (at >= f.left || lseek(f.fd, (off_t)at, SEEK_SET) == (off_t)at) {
         size = (int64_t)f.left;
@@ -91,8 +100,14 @@ void media_store_each(const struct media_store *m,
 struct media_arrival *media_arrival_new(const struct media_store *m, struct str session_id,
                                         struct str name, struct err *e)
 {
-    struct media_arrival *a = mem_zalloc(sizeof(*a));
+    struct media_arrival *a;
     struct buf path = {0};
+
+    if (!are_safe(session_id, name)) {
+        (void)err_set(e, ERR_STORAGE_FAILED, "the fleet's store has a file of an unknown form");
+        return NULL;
+    }
+    a = mem_zalloc(sizeof(*a));
 
     buf_printf(&path, "%.*s/%.*s", (int)session_id.len, session_id.p, (int)name.len, name.p);
     a->path = mem_strndup(path.p, path.len);
