@@ -1,26 +1,10 @@
 /* Metrics of the keeper: nodes, and the places that this node owns. */
-#include "common/base/attrs.h"
+#include "common/fleet/redis_info.h"
+#include "common/fleet/redis_store.h"
 #include "common/proc/board.h"
-#include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "keeper/keeper_state.h"
-
-/* A running call counts as four sessions. */
-uint32_t keeper_measure_load(const struct fleet_keeper *k)
-{
-    enum { CALL_WEIGHT = 4, LOAD_MAX = 100000 };
-
-    const struct config *c = k->h->config;
-    uint64_t used = metrics_read(k->h->metrics, METRIC_sessions, METRIC_PHASE_OPEN, 0);
-
-    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
-        used += (uint64_t)CALL_WEIGHT *
-                atomic_load_explicit(&k->h->board->slots[BOARD_WORKER0 + i].waiting,
-                                     memory_order_relaxed);
-    used = used * 1000 / ((uint64_t)c->max_sessions * (uint64_t)MAX_OF(c->workers, 1));
-    return (uint32_t)MIN_OF(used, (uint64_t)LOAD_MAX);
-}
 
 void keeper_publish_figures(struct fleet_keeper *k)
 {
@@ -45,4 +29,18 @@ void keeper_publish_figures(struct fleet_keeper *k)
     metrics_set(page, METRIC_fleet_whole, whole);
     metrics_set(page, METRIC_fleet_behind, behind);
     metrics_set(page, METRIC_fleet_unowned, k->unserved);
+}
+
+static void on_store_info(void *ctx, const struct store_answer *a)
+{
+    struct fleet_keeper *k = ctx;
+
+    if (!k->ending && a->n_texts > 0)
+        metrics_set(k->h->page, METRIC_fleet_store_bytes,
+                    redis_info_number(a->texts[0], "used_memory_dataset"));
+}
+
+void keeper_measure_store(struct fleet_keeper *k)
+{
+    redis_store_info(k->store, (struct store_call){on_store_info, k});
 }

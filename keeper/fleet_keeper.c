@@ -25,7 +25,8 @@ enum {
     LEASES_PER_LIST = 4,
     REPORT_BEFORE_MS = 1000,
     LEAVE_MS = 20,
-    RELEASE_MS = 200
+    RELEASE_MS = 200,
+    INFO_BEATS = 10
 };
 
 void keeper_fail(struct fleet_keeper *k, const char *why)
@@ -164,6 +165,8 @@ static void on_fleet_beat(struct loop_timer *t)
     if (k->step == JOIN_INFO)
         return;
     if (k->step == JOINED) {
+        if (k->beats++ % INFO_BEATS == 0)
+            keeper_measure_store(k);
         ownership_renew(k);
         ownership_claim_needed(k);
     }

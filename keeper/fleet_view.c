@@ -371,6 +371,9 @@ static void publish_node(struct fleet_view *v, struct seen_node *n, struct place
     memcpy(node.address, n->entry.address, sizeof(node.address));
     node.state = state;
     node.load = n->entry.load;
+    node.sessions = n->entry.sessions;
+    node.calls = n->entry.calls;
+    node.capacity = n->entry.capacity;
     node.block = n->entry.block;
     node.edition = n->entry.edition;
     node.model = str_hash(str_cstr(n->entry.tokenizer), 0);

@@ -279,19 +279,37 @@ void join_continue(struct fleet_keeper *k)
         finish_join(k);
 }
 
+/* True if the load has changed by more than a fiftieth of what the node may have, or its sessions
+ * by a tenth and a few. */
+static bool has_other_load(const struct heritage_load *now, const struct node_entry *told)
+{
+    enum { LOAD_STEP = 20, SESSIONS_STEP = 4 };
+
+    uint32_t sessions = now->sessions > told->sessions ? now->sessions - told->sessions
+                                                       : told->sessions - now->sessions;
+    uint32_t load = now->load > told->load ? now->load - told->load : told->load - now->load;
+
+    return load > LOAD_STEP || sessions > SESSIONS_STEP + told->sessions / 10 ||
+           now->capacity != told->capacity;
+}
+
 /* True if other nodes should know more of this node than its entry says: it leaves, it obeys newer
- * orders, or its load has changed by more than a fiftieth of what it may have. */
+ * orders, or it has more or less to do. */
 static bool is_out_of_date(struct fleet_keeper *k, const struct seen_node *n)
 {
-    enum { LOAD_STEP = 20 };
-
-    uint32_t load = keeper_measure_load(k), told = n->entry.load;
+    struct heritage_load now;
     uint64_t orders = board_orders(k->h->board);
+    bool changed;
 
-    k->entry.load = (load > told ? load - told : told - load) > LOAD_STEP ? load : told;
+    heritage_measure_load(k->h, &now);
+    changed = has_other_load(&now, &n->entry);
+    k->entry.load = changed ? now.load : n->entry.load;
+    k->entry.sessions = changed ? now.sessions : n->entry.sessions;
+    k->entry.calls = changed ? now.calls : n->entry.calls;
+    k->entry.capacity = now.capacity;
     k->entry.draining = ownership_is_leaving(k);
     k->entry.edition = orders > 0 ? orders - 1 : 0;
-    return k->entry.load != told || k->entry.draining != n->entry.draining ||
+    return changed || k->entry.draining != n->entry.draining ||
            k->entry.edition != n->entry.edition;
 }
 

@@ -64,6 +64,7 @@ struct fleet_keeper {
     struct fleet_view view;
     bool listing;       /* the store is asked for all entries */
     uint64_t listed_ms; /* when the last list was asked for; 0: one is due */
+    unsigned beats;
 
     uint32_t kept_block; /* that the sessions of the state folder have; FLEET_BLOCKS: none yet */
     bool keys_due;       /* fingerprints of changed keys are not in the store yet */
@@ -103,8 +104,8 @@ void keeper_fail(struct fleet_keeper *k, const char *why);
 
 void keeper_publish_figures(struct fleet_keeper *k);
 
-/* Computes what this node has, in thousandths of what it may have. */
-uint32_t keeper_measure_load(const struct fleet_keeper *k);
+/* Asks the server how much memory it uses. */
+void keeper_measure_store(struct fleet_keeper *k);
 
 /* --- opening.c --- */
 

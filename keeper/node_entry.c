@@ -22,6 +22,9 @@ void node_entry_write(const struct node_entry *n, struct buf *out)
     json_out_member_cstr(&o, "instance", n->instance);
     json_out_member_cstr(&o, "state", n->draining ? "draining" : "up");
     json_out_member_i64(&o, "load", n->load);
+    json_out_member_i64(&o, "sessions", n->sessions);
+    json_out_member_i64(&o, "calls", n->calls);
+    json_out_member_i64(&o, "capacity", n->capacity);
     json_out_member_cstr(&o, "build", n->build);
     json_out_key(&o, "records");
     json_out_arr(&o);
@@ -68,6 +71,10 @@ static bool read_members(const struct json *v, struct node_entry *n)
 {
     const struct json *records = json_get(v, "records");
 
+    /* a node of an older build says nothing about these */
+    (void)read_u32(json_get(v, "sessions"), UINT32_MAX, &n->sessions);
+    (void)read_u32(json_get(v, "calls"), UINT32_MAX, &n->calls);
+    (void)read_u32(json_get(v, "capacity"), UINT32_MAX, &n->capacity);
     n->draining = str_eq_c(json_string(json_get(v, "state")), "draining");
     return read_text(json_get(v, "address"), n->address, sizeof(n->address)) &&
            read_text(json_get(v, "instance"), n->instance, sizeof(n->instance)) &&

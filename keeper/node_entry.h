@@ -25,7 +25,8 @@ struct node_entry {
     char tokenizer[ENTRY_TEXT_MAX]; /* fingerprint */
     bool draining;
     uint32_t load, block, oldest_record, newest_record;
-    uint64_t edition; /* of the orders that it obeys */
+    uint32_t sessions, calls, capacity; /* place_table.h */
+    uint64_t edition;                   /* of the orders that it obeys */
 };
 
 void node_entry_write(const struct node_entry *n, struct buf *out);

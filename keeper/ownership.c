@@ -124,7 +124,11 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
         return;
     }
     place_table_set_base(k->table, index, base);
-    metrics_count(k->h->page, METRIC_fleet_claims, 1);
+    metrics_count_at(k->h->page, METRIC_fleet_claims,
+                     adopted     ? METRIC_FLEET_CLAIM_LOST
+                     : forgotten ? METRIC_FLEET_CLAIM_FORGOTTEN
+                                 : METRIC_FLEET_CLAIM_OWN,
+                     0, 1);
     log_info(NULL, adopted ? "place adopted" : "place claimed", place_table_log("index", index),
              LOG_U("epoch", epoch));
 }

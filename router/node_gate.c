@@ -10,6 +10,7 @@
 #include "common/proc/heritage.h"
 #include "router/hub.h"
 #include "router/owner.h"
+#include "router/placement.h"
 #include "router/route.h"
 #include "router/upstreams.h"
 
@@ -104,13 +105,26 @@ static int refuse_forwarded(const struct hub *h, struct str by, const struct own
     return refuse_node(h, e);
 }
 
-/* A new session of a node that leaves the fleet is made by a different one. */
-static bool goes_elsewhere(const struct hub *h, const struct http1_head *head)
+static bool makes_session(const struct http1_head *head)
 {
     struct str path = str_sub(head->target, 0, str_find(head->target, STR("?"), 0));
 
-    return atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed) &&
-           str_eq_c(head->method, "POST") && str_eq_c(path, "/sessions");
+    return str_eq_c(head->method, "POST") && str_eq_c(path, "/sessions");
+}
+
+/* Returns the node that makes a session because this one has too much to do; -1: this one. */
+static int find_lighter_node(const struct hub *h)
+{
+    static uint64_t drawn;
+
+    struct heritage_load own;
+    uint32_t slot;
+
+    heritage_measure_load(h->heritage, &own);
+    slot = placement_choose(h->heritage->fleet,
+                            &(struct placement_load){own.sessions, own.calls, own.capacity},
+                            loop_now_ms(h->loop) + ++drawn);
+    return slot == FLEET_NO_NODE ? -1 : upstreams_find_node(h->upstreams, slot);
 }
 
 /* Returns a node that makes sessions; -1: there is no other. */
@@ -145,10 +159,13 @@ static bool has_left(const struct hub *h)
 static int find_any(const struct hub *h, const struct http1_head *head, bool named, int *ret,
                     struct err *e)
 {
-    bool left = has_left(h);
+    bool leaves = atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed) != 0;
+    bool left = has_left(h), makes = makes_session(head);
 
-    if (!named && (left || goes_elsewhere(h, head)))
+    if (!named && (left || (leaves && makes)))
         *ret = find_other_node(h);
+    else if (!named && makes)
+        *ret = find_lighter_node(h);
     if (left && *ret < 0)
         return err_set(e, ERR_DRAINING, "this node leaves the fleet, and its workers have ended");
     return 0;

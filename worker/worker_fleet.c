@@ -74,6 +74,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
                                     .add_back = on_back,
                                     .begin_anew = on_anew,
                                     .on_read_back = on_read_back,
+                                    .on_appended = worker_count_append,
                                     .reconnect = on_reconnect,
                                     .ctx = w};
 

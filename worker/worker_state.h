@@ -98,6 +98,9 @@ unsigned worker_state_stop(struct worker_state *w);
  * worker_state_stop. */
 void worker_state_close(struct worker_state *w, bool keep);
 
+/* worker_figures.c: counts an append to the fleet's store, with its time. ctx: the worker_state. */
+void worker_count_append(void *ctx, uint64_t us);
+
 /* worker_journals.c: number of ticks between checks for rare work. */
 enum { WORKER_LOOK_OVER_TICKS = 30 };
 

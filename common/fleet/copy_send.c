@@ -22,7 +22,7 @@ struct sent_record {
 /* An append that has no answer yet. */
 struct sent_batch {
     struct copy_place *place;
-    uint64_t epoch, call;
+    uint64_t epoch, call, sent_us;
     size_t bytes, n;
     struct sent_record records[];
 };
@@ -112,6 +112,8 @@ static void on_appended(void *ctx, const struct store_answer *a)
     struct second_copy *c = p->copy;
 
     p->in_flight -= b->bytes;
+    if (a->verdict == STORE_DONE && c->o.on_appended)
+        c->o.on_appended(c->o.ctx, clock_us() - b->sent_us);
     if (a->verdict == STORE_DONE) {
         p->full_ms = 0;
         use_records(b, a);
@@ -143,8 +145,12 @@ static void end_batch(struct copy_place *p, struct copy_batch *v)
     if (v->records.n == 0)
         return;
     b = mem_zalloc(sizeof(*b) + v->sent.n * sizeof(b->records[0]));
-    *b = (struct sent_batch){
-        .place = p, .epoch = p->epoch, .call = c->calls++, .bytes = v->bytes, .n = v->sent.n};
+    *b = (struct sent_batch){.place = p,
+                             .epoch = p->epoch,
+                             .call = c->calls++,
+                             .bytes = v->bytes,
+                             .n = v->sent.n,
+                             .sent_us = clock_us()};
     memcpy(b->records, v->sent.at, v->sent.n * sizeof(b->records[0]));
     p->in_flight += b->bytes;
     store_append(c->o.store, p->index, p->epoch, v->records.at, v->records.n,

@@ -90,6 +90,8 @@ struct second_copy_options {
     /* Reports whether a log that was not added is needed; else the store deletes it. It has come
      * back, because a failover has forgotten its deletion. NULL: all are needed. */
     bool (*is_needed)(void *ctx, uint32_t place, struct str session);
+    /* Called after each append that was done, with its time. NULL: never. */
+    void (*on_appended)(void *ctx, uint64_t us);
     /* Closes the connection to the store and connects again. */
     void (*reconnect)(void *ctx, const char *why);
     void *ctx;

@@ -7,10 +7,12 @@
 
 #include <stdio.h>
 
+#include "common/base/attrs.h"
 #include "common/codec/json.h"
 #include "common/fleet/place_table.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
+#include "common/proc/metrics.h"
 
 int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size)
 {
@@ -97,4 +99,21 @@ int heritage_check_ready(const struct heritage *h, const char **ret_reason)
         return 0;
     *ret_reason = "a worker does not obey the fleet's orders yet";
     return -1;
+}
+
+void heritage_measure_load(const struct heritage *h, struct heritage_load *ret)
+{
+    enum { CALL_WEIGHT = 4, LOAD_MAX = 100000 };
+
+    uint64_t capacity = (uint64_t)h->config->max_sessions * (uint64_t)MAX_OF(h->config->workers, 1);
+    uint64_t sessions = metrics_read(h->metrics, METRIC_sessions, METRIC_PHASE_OPEN, 0), calls = 0;
+
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
+        calls +=
+            atomic_load_explicit(&h->board->slots[BOARD_WORKER0 + i].waiting, memory_order_relaxed);
+    ret->sessions = (uint32_t)MIN_OF(sessions, (uint64_t)UINT32_MAX);
+    ret->calls = (uint32_t)calls;
+    ret->capacity = (uint32_t)MIN_OF(capacity, (uint64_t)UINT32_MAX);
+    ret->load =
+        (uint32_t)MIN_OF((sessions + CALL_WEIGHT * calls) * 1000 / capacity, (uint64_t)LOAD_MAX);
 }

@@ -86,6 +86,14 @@ struct heritage {
     const char *state_dir;
 };
 
+/* What a node has to do now. A running call counts as four sessions. */
+struct heritage_load {
+    uint32_t sessions, calls, capacity; /* open sessions, running calls, most open sessions */
+    uint32_t load;                      /* in thousandths of the capacity */
+};
+
+void heritage_measure_load(const struct heritage *h, struct heritage_load *ret);
+
 /* Answers /ready like board_check_ready. A node of a fleet must also obey the fleet's orders. */
 int heritage_check_ready(const struct heritage *h, const char **ret_reason);
 

@@ -186,3 +186,17 @@ def test_an_order_by_label_fails_if_a_place_moves_meanwhile(front):  # noqa: F81
         go.set()
         assert later.get().status == 503 and "w1792" in later.answer.text, later.answer.text
         assert a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200
+
+
+def test_new_sessions_go_to_the_node_with_less_to_do(tmp_path):
+    with Fleet(tmp_path, "ab", **{"max-sessions": 200}) as f:
+        blocks = {node: f.block(node) for node in "ab"}
+
+        def make():
+            return index_of(f.create("a")["session_id"]) // 256
+        made = [make() for _ in range(20)]
+        assert set(made) == {blocks["a"]}, "16 above the mean are too few"
+        g.wait_until(lambda: len(made) < 150 and (made.append(make()) or made[-1] == blocks["b"]), 20, "b makes one")
+        assert made.count(blocks["a"]) >= 32
+        # its own sessions are made by b, which has few
+        assert {index_of(f.create("b")["session_id"]) // 256 for _ in range(5)} == {blocks["b"]}

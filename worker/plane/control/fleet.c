@@ -26,6 +26,10 @@ static void put_node(const struct fleet_node *n, struct json_out *out)
     json_out_key(out, "since");
     json_out_seconds(out, n->since_ms);
     json_out_member_i64(out, "first_index", (int64_t)n->block * FLEET_BLOCK_SIZE);
+    json_out_member_double(out, "load", (double)n->load / 1000);
+    json_out_member_i64(out, "sessions", n->sessions);
+    json_out_member_i64(out, "calls", n->calls);
+    json_out_member_i64(out, "edition", (int64_t)n->edition);
     json_out_end_obj(out);
 }
 
