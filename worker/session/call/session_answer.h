@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 #include "worker/session/store/session.h"
 #include "worker/text/request/token_rows.h"
