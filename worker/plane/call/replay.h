@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
+
 struct answer_sink;
 struct arena;
 struct call_env;
@@ -21,8 +23,9 @@ struct session;
  * and borrows texts of the session, which must be pinned until the answer was sent. Returns NULL
  * without an error in e if there is no such call, and NULL with e set if the call cannot be read
  * back. The result has logprobs only with `logprobs`. */
-struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
-                                    uint64_t call, bool logprobs, struct err *e);
+MAY_PAUSE struct recorded_call *replay_gather(struct call_env *env, struct session *s,
+                                              struct arena *a, uint64_t call, bool logprobs,
+                                              struct err *e);
 
 /* Counts the sampled tokens of all answers plus the cost of writing their text (replay_answer_cost
  * of each message), up to `enough`. */
