@@ -3,6 +3,7 @@ processes may live, its port must be free, and its log must have no sanitizer re
 did not announce (Gateway.allow). This process must have as many descriptors as before."""
 import collections
 import gc
+import itertools
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ def pytest_configure(config):
     # an assertion that fails in a thread fails its test
     config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
     config.addinivalue_line("markers", "alone: loads the machine; scripts/test runs it beside no other")
+    config.addinivalue_line("markers", "whole: too long for CI; `scripts/test blackbox` and `python` run it")
+    config.addinivalue_line("markers", "cases(n): n cases of the function are enough for CI; the others are `whole`")
 
 
 def pytest_addoption(parser):
@@ -36,10 +39,41 @@ def keep_some(config, items, n, group_of):
     items[:] = [item for item in items if item in kept]
 
 
-@pytest.hookimpl(trylast=True)   # runs after -m
+def choose_varied(items, n):
+    """Chooses n cases of one function. First each value of each parameter has a case, then each pair of values."""
+    traits = {}
+    for item in items:
+        values = [(name, id(value)) for name, value in item.callspec.params.items()]
+        traits[item] = set(values), set(itertools.combinations(values, 2))
+    chosen, values, pairs = [], set(), set()
+    while len(chosen) < min(n, len(items)):
+        best = max((item for item in items if item not in chosen),
+                   key=lambda item: (len(traits[item][0] - values), len(traits[item][1] - pairs)))
+        chosen.append(best)
+        values |= traits[best][0]
+        pairs |= traits[best][1]
+    return chosen
+
+
+def mark_whole(items):
+    """Marks the cases that `cases(n)` leaves out of CI."""
+    functions = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("cases"):
+            functions[item.nodeid.split("[")[0]].append(item)
+    for cases in functions.values():
+        chosen = set(choose_varied(cases, cases[0].get_closest_marker("cases").args[0]))
+        for item in cases:
+            if item not in chosen:
+                item.add_marker("whole")
+
+
+@pytest.hookimpl(hookwrapper=True)  # marks before -m, and sorts after it
 def pytest_collection_modifyitems(config, items):
     """Sorts the longest files first, so that parallel processes end at about the same time. Applies --cases and
     --per-file."""
+    mark_whole(items)
+    yield
     if config.getoption("--cases"):
         keep_some(config, items, config.getoption("--cases"), lambda item: item.nodeid.split("[")[0])
     if config.getoption("--per-file"):

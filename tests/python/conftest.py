@@ -4,6 +4,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/blackbox")]
 
@@ -18,7 +20,9 @@ def pytest_configure(config):
     blackbox.pytest_configure(config)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m
 def pytest_collection_modifyitems(items):
     """The longest files first: mypy's, wheel's and matplotlib's."""
+    blackbox.mark_whole(items)
     long = ["test_types", "test_package", "test_tiny"]
     items.sort(key=lambda item: long.index(item.module.__name__) if item.module.__name__ in long else len(long))

@@ -48,6 +48,7 @@ def with_calls(docs):
     return docs
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("durability", ["process", "power", "none"])
 @pytest.mark.parametrize("threads", [0, 2])
 def test_an_upstreams_long_text_is_kept(start, threads, durability):
@@ -119,6 +120,7 @@ def ask(gateway, session, messages, **more):
     return message_of(gateway.chat(session, messages, max_tokens=1_000_000, **more))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
 def test_sampled_ids_are_kept_beside_it(start, tmp_path, history):
     gateway = start(workers=1, **scripted(tmp_path, 140_000))

@@ -57,6 +57,7 @@ def parts_of(gateway, session):
     return found[1:]
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("durability", ["process", "power", "none"])
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
 def test_they_are_recorded_in_parts(start, large, history, durability):

@@ -36,6 +36,7 @@ def whole(gateway, session):
     return records(gateway, session), exported(gateway, session)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("helpers", [0, 2])
 def test_it_is_what_it_was(start, helpers):
     """Texts in their commits and ahead of them, in any order; the session goes on where it was."""
@@ -123,6 +124,7 @@ def test_who_asks_may_leave_and_others_may_end_it(start):
     assert whole(gateway, made[-1]) == kept
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("history", ["tree", "linear"])
 def test_orders_by_labels_meet_sessions_that_are_being_read(start, history):
     """Lists know them by the rows that they had; what ends them meanwhile comes behind what is being read."""

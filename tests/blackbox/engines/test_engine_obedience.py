@@ -217,6 +217,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.cases(23)
 @both
 @every_field(BROKEN)
 def test_other_fields_that_are_ignored(start, name, field, stream):
@@ -236,6 +237,7 @@ KEPT = {
 }
 
 
+@pytest.mark.cases(28)
 @both
 @every_field(KEPT)
 def test_other_fields_that_are_obeyed(start, name, field, stream):
@@ -371,6 +373,7 @@ OVERRUN = {
 }
 
 
+@pytest.mark.cases(18)
 @both
 @pytest.mark.parametrize("dialect", PLAIN)
 @pytest.mark.parametrize("what", OVERRUN)
@@ -426,6 +429,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.cases(11)
 @both
 @pytest.mark.parametrize("what", FIELDS)
 def test_fields_that_an_upstream_without_ids_ignores(start, what, stream):

@@ -112,6 +112,7 @@ def next_by_reference(gateway, sid, message, stream):
 NEXT = {"chat": next_by_chat, "messages": next_by_messages, "responses": next_by_responses, "previous_response_id": next_by_reference}
 
 
+@pytest.mark.cases(36)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("way", NEXT)
 @pytest.mark.parametrize("what", SIGNED)
@@ -269,6 +270,7 @@ def in_responses(thought):
     return items
 
 
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("what", SEEN)
 def test_agent_of_messages_sees_the_upstreams_signatures(pair, what, stream):
@@ -295,6 +297,7 @@ def expect_own(engine, message, what):
     assert of_calls == [GEMINI for _ in message.get("tool_calls", [])]
 
 
+@pytest.mark.cases(26)
 @pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without ids"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("what", SEEN)

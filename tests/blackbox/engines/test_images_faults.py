@@ -118,6 +118,7 @@ def passes(engine, gateway, sid, stream):
     assert [turn["cause"] for turn in t["turns"]] == ["new_root"] and done["summary"]["calls"] == 1
 
 
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("fault", [without, dropped, twice, shorter])
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
@@ -152,6 +153,7 @@ def test_an_old_vllm_that_ignores_the_field(vision, stream):
     is_refused(engine, gateway, session(gateway), stream)
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("chunk", [1, 2, 9])
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])

@@ -1,6 +1,7 @@
 """Scripts for users: their progress and final output, the files that a container build includes, the ids that the
 batch script assigns."""
 import fnmatch
+import itertools
 import json
 import os
 import re
@@ -8,9 +9,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 
+import conftest
 import gateway as g
 
 def steps(*pairs):
@@ -234,12 +237,13 @@ def test_a_first_try_that_fails_in_its_teardown_as_well_counts_once(tmp_path):
 OPTIONS = "def pytest_addoption(parser):\n    parser.addoption('--cases')\n    parser.addoption('--per-file')\n" \
     "def pytest_configure(config):\n    config.addinivalue_line('markers', 'alone: -')\n    config.addinivalue_line('markers', 'whole: -')\n"
 ALONE = "import pytest\n@pytest.mark.alone\ndef test_alone():\n    pass\n"
+WHOLE = "@pytest.mark.whole\ndef test_whole():\n    assert not 'in CI'\n"
 
 
 def test_parts_that_run_beside_others_count(tmp_path):
     """All that CI runs, in a tree with a test or two for each part: a failure beside the attacks fails the whole, and is shown."""
     good, bad = "def test_good():\n    pass\n", "def test_bad():\n    assert not 'beside'\n"
-    files = {"blackbox": ALONE + good, "python": ALONE + bad, "packages": good, "blackbox/durability": good, "blackbox/calls": good,
+    files = {"blackbox": ALONE + WHOLE + good, "python": ALONE + WHOLE + bad, "packages": good, "blackbox/durability": good, "blackbox/calls": good,
              "blackbox/exports": good, "blackbox/limits": ALONE}
     names = {"blackbox/durability": "test_helpers", "blackbox/calls": "test_turn_cancel", "blackbox/exports": "test_long_exports",
              "blackbox/limits": "test_images_cost"}
@@ -257,6 +261,21 @@ def test_parts_that_run_beside_others_count(tmp_path):
     assert "FAILED tests/python/test_python.py::test_bad" in said and "== Python package, side by side: exit status 1" in said, said
     # side 4, alone 1, python alone 1, measured 1, attack 1; beside them packages 1, ASan 4, TSan 3, fuzz 3
     assert (status, said.splitlines()[-1]) == (1, "19 passed, 1 failed, 0 skipped"), said
+
+
+class Case:
+    """A case of a test function, as pytest's items are."""
+
+    def __init__(self, **params):
+        self.callspec = types.SimpleNamespace(params=params)
+
+
+def test_some_cases_of_a_product_have_each_value_then_each_pair():
+    product = [Case(stream=a, end=b, history=c) for a in (False, True) for b in "xyz" for c in ("tree", "chains", "linear", "timelines")]
+    chosen = [list(case.callspec.params.items()) for case in conftest.choose_varied(product, 12)]
+    assert len({value for case in chosen[:4] for value in case}) == 2 + 3 + 4
+    assert len({pair for case in chosen for pair in itertools.combinations(case, 2)}) == 2 * 3 + 2 * 4 + 3 * 4
+    assert len(conftest.choose_varied(product, 99)) == 24
 
 
 @pytest.mark.parametrize("ci,source,closing", [

@@ -49,6 +49,7 @@ def trajectories(answer):
 
 # --- during a call ---
 
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("how", ["delete", "abort", "finalize"])
 @pytest.mark.parametrize("stream", [False, True])
@@ -90,6 +91,7 @@ def test_an_end_during_a_call(start, history, how, stream):
         assert_ended(gateway.post(path(s, "/finalize")))
 
 
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("how", ["delete", "abort", "finalize"])
 @pytest.mark.parametrize("moment", ["queued", "mid_stream", "retry", "joined", "left"])
 def test_an_end_at_other_moments_of_a_call(start, how, moment):

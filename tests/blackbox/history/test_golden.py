@@ -30,6 +30,7 @@ def test_golden(start, policy, known):
 
 
 # 909198: two weight versions over one token; 31: chains that a call without room rolls back and closes
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("known", KNOWN)
 @pytest.mark.parametrize("policy,seed", [*((policy, None) for policy in MODELS), ("timelines", 909198), ("chains", 31)])
 def test_random_scenarios(start, tmp_path, policy, seed, known):

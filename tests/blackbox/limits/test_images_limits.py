@@ -42,6 +42,7 @@ def told(dialect, answer):
 FETCH = {"media_fetch": "http://*:80"}
 
 
+@pytest.mark.cases(21)
 @pytest.mark.parametrize("dialect", ["chat/completions", "messages", "responses"])
 @pytest.mark.parametrize("settings,pictures,status,code,words", [
     ({"max_image_bytes": "4KiB"}, [kit.big(5)], 413, "body_too_large", "4096 bytes"),
