@@ -2,6 +2,7 @@
 can be evicted are refused with a reason."""
 import json
 import os
+import re
 import signal
 import threading
 
@@ -45,7 +46,7 @@ def bare(value, made):
                 if k not in ("session_id", "response_id", "uid", "latency_ms") and
                 not k.endswith(("_at", "_us", "_ids_at")) and "time" not in k}
     if isinstance(value, list):
-        if all(type(v) in (int, float) for v in value):     # ids and logprobs, a hundred thousand of them
+        if value and type(value[0]) in (int, float):     # ids and logprobs, a hundred thousand of them
             return value
         return [bare(v, made) for v in value]
     if isinstance(value, str) and len(value) > 20:
@@ -71,10 +72,11 @@ def everything(gateway, made):
 
 def strip_ids(text):
     """Response ids are random; where they stand does not matter here."""
-    import re
-    return re.sub(r"(resp_|chatcmpl-|msg_|cmpl-)?[0-9a-f]{24,32}", "ID", text)
+    text = re.sub(r"(?<![0-9a-f])[0-9a-f]{24,64}", "ID", text)  # looks at a number once, of which there are many
+    return re.sub(r"(resp_|chatcmpl-|msg_|cmpl-)ID", "ID", text)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
 def test_a_ceiling_changes_no_result(start, history):
     free = start(engine="builtin:echo", workers=1)
@@ -289,6 +291,7 @@ def exports(gateway, session):
     return [a.body for a in answers]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("history", ["tree", "chains"])
 def test_cold_branches_leave_while_a_call_runs(start, history):
     ceiling = BULK * 5 // 8
