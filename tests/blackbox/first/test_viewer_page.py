@@ -100,12 +100,15 @@ def test_pages(start):
                    "fork": bare(one, gateway, forked), "parts_at": next(i for i, (x, y) in enumerate(zip(*ids)) if x != y)})
 
 
-def test_looks(start):
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_looks(start, dark, width):
     gateway = start(engine="builtin:echo")
     one, two, forked = two_sessions(gateway)
     assert gateway.post("/groups", {"id": "seen", "runner": "nobody", "queue": "q", "input": 1, "n": 2}).status == 201
     play("looks", {"url": gateway.url, "a": one["session_id"], "b": two["session_id"], "fork": bare(one, gateway, forked),
-                   "group": "seen"}, timeout=600)
+                   "group": "seen", "dark": dark, "width": width}, timeout=600)
 
 
 def test_groups(start):
