@@ -73,22 +73,19 @@ static void expect_ids(const int32_t *ids, size_t n)
     buf_done(&want);
 }
 
-/* Tests ids around each number of digits and at the end of the table, each twice: computed, and
- * from the table. */
+/* Tests ids around each number of digits, and zeros in each group of three. */
 TEST(wire_write, ids_are_plain_numbers)
 {
-    int32_t ids[200] = {0, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, INT32_MAX};
-    size_t n = 5;
+    int32_t ids[200] = {0, 7000, 7007, 7070, 70007, 151643, 700070, 999000, INT32_MAX};
+    size_t n = 9;
 
     for (int64_t ten = 1; ten < INT32_MAX; ten *= 10)
         for (int64_t d = -1; d <= 1; d++)
             ids[n++] = (int32_t)(ten + d);
-    for (int times = 0; times < 2; times++) {
-        expect_ids(ids, 0);
-        for (size_t i = 0; i < n; i++)
-            expect_ids(&ids[i], 1);
-        expect_ids(ids, n);
-    }
+    expect_ids(ids, 0);
+    for (size_t i = 0; i < n; i++)
+        expect_ids(&ids[i], 1);
+    expect_ids(ids, n);
 }
 
 /* Long prompts are written in blocks; their text takes no more memory than its next power of two.
