@@ -171,7 +171,7 @@ static void remove_old(struct fleet_view *v, struct map *m, size_t round_offset,
         if (places)
             count_place(v, old.at[i].value, (uint32_t)-1);
         v->places_gone |= places;
-        (void)map_take(m, old.at[i].key);
+        (void)map_take(m, map_slot_key(&old.at[i]));
         free(old.at[i].value);
     }
     vec_done(&old);

@@ -20,7 +20,7 @@ struct arena_chunk {
     size_t cap;
     bool alone;  /* the chunk has one allocation only */
     bool mapped; /* the chunk has pages of its own, which are returned to the system at once */
-    _Alignas(16) char bytes[];
+    _Alignas(ARENA_ALIGN) char bytes[];
 };
 
 struct arena_held {
@@ -93,7 +93,7 @@ static void count_chunks(struct arena *a, size_t before, size_t now)
  * chunk gets a chunk of its own size. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes)
 {
-    size_t need = size_bytes ? (size_bytes + 15) & ~(size_t)15 : 16;
+    size_t need = arena_rounded(size_bytes);
     size_t cap = next_chunk(a);
     struct arena_chunk *c;
     bool mapped;

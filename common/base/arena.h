@@ -2,7 +2,8 @@
  * struct arena: memory with one common lifetime (a model call, a compiled template). Allocation
  * moves a pointer. All memory is freed at once by arena_reset (keeps the newest chunk for reuse) or
  * arena_done. Values in an arena have no destructor, but the arena may own things that they point
- * to (arena_hold). Returned memory is 16-byte aligned. A zeroed struct is a valid empty arena.
+ * to (arena_hold). Returned memory is aligned to ARENA_ALIGN. A zeroed struct is a valid empty
+ * arena.
  */
 #ifndef RG_BASE_ARENA_H
 #define RG_BASE_ARENA_H
@@ -19,6 +20,9 @@
 
 struct arena_chunk;
 struct arena_held;
+
+/* Alignment of all memory of arenas, in bytes. */
+enum { ARENA_ALIGN = 8 };
 
 struct arena {
     char *at;  /* next free byte of the current chunk */
@@ -44,13 +48,19 @@ static inline bool arena_over(const struct arena *a)
     return a->max_bytes && a->used_bytes > a->max_bytes;
 }
 
+/* Returns the bytes of an arena that an allocation takes. An allocation of 0 bytes has an address,
+ * too. */
+static inline size_t arena_rounded(size_t size_bytes)
+{
+    return (size_bytes + ARENA_ALIGN - 1 + !size_bytes) & ~(size_t)(ARENA_ALIGN - 1);
+}
+
 /* Allocates uninitialised memory. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes);
 
 static inline void *arena_alloc(struct arena *a, size_t size_bytes)
 {
-    /* an allocation of 0 bytes has an address, too */
-    size_t n = (size_bytes + 15 + !size_bytes) & ~(size_t)15;
+    size_t n = arena_rounded(size_bytes);
 
     if (RG_LIKELY(n >= size_bytes && (size_t)(a->end - a->at) >= n)) {
         void *p = a->at;

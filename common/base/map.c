@@ -16,11 +16,13 @@
 
 #include <stdlib.h>
 
+#include "common/base/check.h"
 #include "common/base/mem.h"
 
-/* AT_ONCE: smaller tables are moved at once. STEP: slots that one call moves. With a STEP of two or
- * more the old table is empty before the new one is full. */
-enum { AT_ONCE = 2048, STEP = 8 };
+/* FIRST: slots of the first table, which is small because many maps have one entry; the second has
+ * four times as many. AT_ONCE: smaller tables are moved at once. STEP: slots that one call moves.
+ * With a STEP of two or more the old table is empty before the new one is full. */
+enum { FIRST = 4, AT_ONCE = 2048, STEP = 8 };
 
 struct map_leaving {
     struct map_table table;
@@ -49,13 +51,19 @@ size_t map_bytes(const struct map *m)
     return map_places(m) * sizeof(*m->table.slots);
 }
 
+static uint32_t hash_of(const struct map *m, struct str key)
+{
+    return (uint32_t)str_hash(key, m->seed);
+}
+
 /* Returns the slot of the key, or the free slot for it. */
-static struct map_slot *find_home(const struct map_table *t, struct str key, uint64_t hash)
+static struct map_slot *find_home(const struct map_table *t, struct str key, uint32_t hash)
 {
     size_t mask = t->cap - 1;
-    size_t i = (size_t)hash & mask;
+    size_t i = hash & mask;
 
-    while (t->slots[i].value && !(t->slots[i].hash == hash && str_eq(t->slots[i].key, key)))
+    while (t->slots[i].value &&
+           !(t->slots[i].hash == hash && str_eq(map_slot_key(&t->slots[i]), key)))
         i = (i + 1) & mask;
     return &t->slots[i];
 }
@@ -68,7 +76,7 @@ static void *vacate_slot(struct map_table *t, struct map_slot *s)
     void *value = s->value;
 
     for (size_t i = (hole + 1) & mask; t->slots[i].value; i = (i + 1) & mask) {
-        size_t home = (size_t)t->slots[i].hash & mask;
+        size_t home = t->slots[i].hash & mask;
 
         if (((i - home) & mask) >= ((i - hole) & mask)) {
             t->slots[hole] = t->slots[i];
@@ -81,12 +89,12 @@ static void *vacate_slot(struct map_table *t, struct map_slot *s)
 
 void *map_get(const struct map *m, struct str key)
 {
-    uint64_t hash;
+    uint32_t hash;
     void *value;
 
     if (!m->n)
         return NULL;
-    hash = str_hash(key, m->seed);
+    hash = hash_of(m, key);
     value = find_home(&m->table, key, hash)->value;
     if (!value && m->leaving)
         value = find_home(&m->leaving->table, key, hash)->value;
@@ -103,7 +111,7 @@ static void move_slots(struct map *m, size_t n)
         struct map_slot *s = &o->table.slots[o->at];
 
         if (s->value)
-            *find_home(&m->table, s->key, s->hash) = *s;
+            *find_home(&m->table, map_slot_key(s), s->hash) = *s;
         s->value = NULL;
         o->at = (o->at + 1) & (o->table.cap - 1);
         n -= n > 0;
@@ -112,14 +120,14 @@ static void move_slots(struct map *m, size_t n)
         leaving_free(m);
 }
 
-/* Makes a table of twice the size. Moving of the old one begins at one of its free slots. */
+/* Makes a larger table. Moving of the old one begins at one of its free slots. */
 static void grow_table(struct map *m)
 {
     struct map_leaving *o;
 
     if (!m->table.cap) {
         m->seed = str_seed();
-        m->table = (struct map_table){mem_calloc(16, sizeof(*m->table.slots)), 16};
+        m->table = (struct map_table){mem_calloc(FIRST, sizeof(*m->table.slots)), FIRST};
         return;
     }
     if (m->leaving)
@@ -129,7 +137,7 @@ static void grow_table(struct map *m)
     o->left = o->table.cap;
     while (o->table.slots[o->at].value)
         o->at++;
-    m->table.cap *= 2;
+    m->table.cap *= m->table.cap == FIRST ? 4 : 2;
     m->table.slots = mem_calloc(m->table.cap, sizeof(*m->table.slots));
     if (o->table.cap <= AT_ONCE)
         move_slots(m, o->left);
@@ -138,14 +146,15 @@ static void grow_table(struct map *m)
 void *map_set(struct map *m, struct str key, void *value)
 {
     struct map_slot *s;
-    uint64_t hash;
+    uint32_t hash;
     void *before;
 
+    CHECK(key.len <= UINT32_MAX);
     if ((m->n + 1) * 4 > m->table.cap * 3)
         grow_table(m);
     if (m->leaving)
         move_slots(m, STEP);
-    hash = str_hash(key, m->seed);
+    hash = hash_of(m, key);
     s = find_home(&m->table, key, hash);
     before = s->value;
     if (!before && m->leaving) {
@@ -155,7 +164,7 @@ void *map_set(struct map *m, struct str key, void *value)
             before = vacate_slot(&m->leaving->table, o);
     }
     m->n += !before;
-    *s = (struct map_slot){key, hash, value};
+    *s = (struct map_slot){key.p, (uint32_t)key.len, hash, value};
     return before;
 }
 
@@ -163,11 +172,11 @@ void *map_take(struct map *m, struct str key)
 {
     struct map_table *t = &m->table;
     struct map_slot *s;
-    uint64_t hash;
+    uint32_t hash;
 
     if (!m->n)
         return NULL;
-    hash = str_hash(key, m->seed);
+    hash = hash_of(m, key);
     s = find_home(t, key, hash);
     if (!s->value && m->leaving) {
         t = &m->leaving->table;

@@ -12,11 +12,18 @@
 
 #include "common/base/str.h"
 
+/* One entry. Small, because each session has several tables. */
 struct map_slot {
-    struct str key;
-    uint64_t hash;
-    void *value; /* NULL: the slot is free */
+    const char *key; /* map_slot_key returns it with its length */
+    uint32_t key_bytes;
+    uint32_t hash; /* low half of the key's hash */
+    void *value;   /* NULL: the slot is free */
 };
+
+static inline struct str map_slot_key(const struct map_slot *s)
+{
+    return str_of(s->key, s->key_bytes);
+}
 
 /* One table of slots. */
 struct map_table {
@@ -38,7 +45,7 @@ void map_done(struct map *m);
 void *map_get(const struct map *m, struct str key);
 
 /* Sets or replaces a value. Returns the previous value, or NULL. If it replaces, the stored key
- * becomes the new one. */
+ * becomes the new one. Aborts if the key has 4 GiB or more. */
 void *map_set(struct map *m, struct str key, void *value);
 
 /* Removes and returns the value, or NULL. */

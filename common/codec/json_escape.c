@@ -184,7 +184,7 @@ static void decode_blocks(struct json_reader *r)
 
 size_t json_decoding_bytes(size_t bytes)
 {
-    return (bytes + OUT_SLACK + 15) & ~(size_t)15;
+    return arena_rounded(bytes + OUT_SLACK);
 }
 
 /* Allocates the buffer for this string and all later ones with escapes. If the trace knows the

@@ -509,8 +509,8 @@ bool journal_drop_batch(struct journal *j, struct journal_look *l,
     struct map_slot *slot;
 
     while ((slot = map_next_before(&j->live.sessions, &l->at, end)) != NULL) {
-        if (!needed(ctx, slot->key))
-            *vec_push(&gone) = slot->key;
+        if (!needed(ctx, map_slot_key(slot)))
+            *vec_push(&gone) = map_slot_key(slot);
     }
     for (size_t i = 0; i < gone.n; i++)
         l->dropped += drop_absent(j, gone.at[i], &words);

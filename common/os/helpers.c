@@ -684,7 +684,7 @@ unsigned helpers_free(struct helpers *h)
         struct map_slot *slot = map_next(&h->lanes, &at);
         struct helper_lane *l = slot->value;
 
-        (void)map_take(&h->lanes, slot->key);
+        (void)map_take(&h->lanes, map_slot_key(slot));
         free(l);
     }
     map_done(&h->lanes);

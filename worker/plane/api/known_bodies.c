@@ -272,7 +272,7 @@ void known_reading_begin(struct known_reading *r, const struct dialect *d, struc
     }
     ret->tail = arena_str(a, str_sub(body, ret->tail_at, SIZE_MAX));
     /* as if the whole body had been copied */
-    a->used_bytes = used + ((body.len + 1 + 15) & ~(size_t)15);
+    a->used_bytes = used + arena_rounded(body.len + 1);
 }
 
 int known_reading_parse(struct known_reading *r, struct arena *a, const struct body_text *body,

@@ -98,7 +98,7 @@ TEST(arena, is_aligned_and_survives_reset)
     for (size_t i = 1; i < 5000; i += 7) {
         char *p = arena_zalloc(&a, i);
 
-        cr_assert_eq((uintptr_t)p % 16, 0);
+        cr_assert_eq((uintptr_t)p % ARENA_ALIGN, 0);
         memset(p, 0xff, i);
     }
     arena_reset(&a);
@@ -190,7 +190,7 @@ TEST(arena, what_stands_alone_grows)
             p[had] = (char)(had % 127);
         cr_expect_lt(sum, sizes[i] + (300 << 10) + 16384);
         cr_expect_eq(sum, a.held_bytes);
-        cr_expect_eq(a.used_bytes, sizes[i] + (300 << 10) + 16);
+        cr_expect_eq(a.used_bytes, sizes[i] + (300 << 10) + ARENA_ALIGN);
     }
     cr_expect_eq(other[(300 << 10) - 1], 7);
     arena_drop(&a, p);

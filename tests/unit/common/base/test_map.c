@@ -116,3 +116,22 @@ TEST(map, is_freed_in_the_middle_of_its_growth)
     map_done(&m);
     cr_assert_eq(map_get(&m, str_cstr("k1")), NULL);
 }
+
+/* Many maps have one entry, so the first table is small. */
+TEST(map, takes_little_for_few_entries)
+{
+    static char name[] = "k", names[12][4];
+    struct map m = {0};
+    size_t at = 0;
+
+    (void)map_set(&m, str_cstr(name), name);
+    cr_expect_leq(map_bytes(&m), 96);
+    cr_expect(str_eq_c(map_slot_key(map_next(&m, &at)), "k"));
+    for (int i = 0; i < 11; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "n%d", i);
+        (void)map_set(&m, str_cstr(names[i]), names[i]);
+    }
+    cr_expect_leq(map_bytes(&m), 384);
+    cr_expect_eq(count_all(&m), 12);
+    map_done(&m);
+}
