@@ -73,7 +73,7 @@ static const char *lacks_experts(const struct trajectory *t)
 
         why = why ? why : checkpoint_lacks_experts(turn);
         again = again || checkpoint_is_recomputed(turn);
-        told = told || turn->rows[ROWS_EXPERTS].has;
+        told = told || checkpoint_rows(turn, ROWS_EXPERTS)->has;
     }
     if (why || again || !told)
         return why;

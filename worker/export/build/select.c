@@ -313,7 +313,7 @@ static void keep_purposes(struct selection *s, unsigned purposes)
     for (size_t i = 0; i < s->tracks.n; i++) {
         const struct checkpoint *t = s->tracks.at[i].head;
 
-        if (purposes & 1u << purpose_of(t->label))
+        if (purposes & 1u << purpose_of(checkpoint_remarks(t)->label))
             s->tracks.at[n++] = s->tracks.at[i];
         else
             *vec_push(&s->dropped) = (struct dropped){t, t->total, t->depth, true, "purpose"};
@@ -329,7 +329,7 @@ static void keep_roles(struct selection *s, struct str roles)
     for (size_t i = 0; i < s->tracks.n; i++) {
         const struct checkpoint *t = s->tracks.at[i].head;
 
-        if (roles_have(roles, t->label))
+        if (roles_have(roles, checkpoint_remarks(t)->label))
             s->tracks.at[n++] = s->tracks.at[i];
         else
             *vec_push(&s->dropped) = (struct dropped){t, t->total, t->depth, true, "role"};

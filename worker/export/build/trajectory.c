@@ -315,9 +315,11 @@ static void lay_out(const struct slots *slots, const int32_t *own, uint32_t own_
 
 bool trajectory_trains(const struct trajectory_input *in, const struct checkpoint *t)
 {
+    struct str label = checkpoint_remarks(t)->label;
+
     return !t->copied && !checkpoint_pool(t).len &&
-           (!in->train_purposes || in->train_purposes & 1u << purpose_of(t->label)) &&
-           roles_have(in->train_roles, t->label);
+           (!in->train_purposes || in->train_purposes & 1u << purpose_of(label)) &&
+           roles_have(in->train_roles, label);
 }
 
 static void fill_mask(const struct trajectory_input *in, struct arena *a, struct trajectory *r)

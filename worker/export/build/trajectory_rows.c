@@ -23,12 +23,13 @@ static bool covers_rows(const struct trajectory *r, enum rows_kind kind, uint64_
 
     for (uint32_t i = 0; i <= r->n_turns; i++) {
         const struct checkpoint *t = turn_at(r, i);
+        const struct checkpoint_rows *x = t ? checkpoint_rows(t, kind) : NULL;
 
-        if (!t || !t->rows[kind].has)
+        if (!x || !x->has)
             continue; /* a later block may fill the gap */
-        if (checkpoint_row_bytes(t, kind) != row || t->rows[kind].from > known)
+        if (checkpoint_row_bytes(t, kind) != row || x->from > known)
             return false;
-        known = MAX_OF(known, t->rows[kind].from + t->rows[kind].n);
+        known = MAX_OF(known, x->from + x->n);
     }
     return known >= rows;
 }
@@ -40,7 +41,7 @@ static struct str join_blocks(struct arena *a, const struct trajectory *r, enum 
 
     for (uint32_t i = 0; i <= r->n_turns; i++) {
         const struct checkpoint *t = turn_at(r, i);
-        const struct checkpoint_rows *x = t ? &t->rows[kind] : NULL;
+        const struct checkpoint_rows *x = t ? checkpoint_rows(t, kind) : NULL;
 
         if (x && x->has && x->from < rows)
             checkpoint_block_copy(t, kind, MIN_OF(x->n, rows - x->from) * row, out + x->from * row);
@@ -53,14 +54,15 @@ static struct token_rows shape_of(const struct trajectory *r, enum rows_kind kin
                                   uint64_t *ret_row)
 {
     const struct checkpoint *last = r->n_turns ? r->turns[r->n_turns - 1].checkpoint : NULL;
+    const struct checkpoint_rows *x = last ? checkpoint_rows(last, kind) : NULL;
     struct token_rows ret = {.rows = r->total - 1};
     uint64_t cells;
 
     *ret_row = last ? checkpoint_row_bytes(last, kind) : 0;
-    if (!*ret_row || !last->rows[kind].layers || !last->rows[kind].topk || !r->own)
+    if (!*ret_row || !x->layers || !x->topk || !r->own)
         return (struct token_rows){0};
-    ret.layers = last->rows[kind].layers;
-    ret.topk = last->rows[kind].topk;
+    ret.layers = x->layers;
+    ret.topk = x->topk;
     cells = (uint64_t)ret.layers * ret.topk;
     if (*ret_row % cells || !covers_rows(r, kind, *ret_row, ret.rows))
         return (struct token_rows){0};

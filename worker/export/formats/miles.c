@@ -309,7 +309,7 @@ static int check_rows(const struct trajectory *t, enum rows_kind kind, const cha
 
     for (uint32_t i = 0; i < t->n_turns; i++) {
         const struct checkpoint *checkpoint = t->turns[i].checkpoint;
-        const struct checkpoint_rows *r = &checkpoint->rows[kind];
+        const struct checkpoint_rows *r = checkpoint_rows(checkpoint, kind);
 
         if (r->has && r->n && r->layers && r->topk)
             with = checkpoint;

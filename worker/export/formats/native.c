@@ -64,8 +64,8 @@ static void put_spans(const struct checkpoint *t, struct json_out *o)
  * that the engine had in its cache (null: not reported), and those that this session had stored. */
 static void put_basis(const struct checkpoint *t, struct json_out *o)
 {
-    json_out_member_str(o, "logprob_basis", t->logprob_basis);
-    json_out_member_str(o, "logprob_asked", t->asked_basis);
+    json_out_member_str(o, "logprob_basis", t->basis->reported);
+    json_out_member_str(o, "logprob_asked", t->basis->asked);
     json_out_member_i64(o, "scored_tokens", t->scored_tokens);
     json_out_key(o, "cached_tokens");
     if (t->cached_told)
@@ -93,6 +93,7 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
                                struct json_out *o)
 {
     const struct reward *reward = trajectory_turn_reward(t->session, x->checkpoint);
+    const struct checkpoint_remarks *remarks = checkpoint_remarks(x->checkpoint);
 
     json_out_member_str(o, "response_id", x->checkpoint->response_id);
     put_place(o, "start", x->start, t->text);
@@ -105,13 +106,13 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
     put_spans(x->checkpoint, o);
     checkpoint_put_latency(x->checkpoint, o);
     json_out_member_str(o, "cause", str_cstr(session_cause_name(x->checkpoint->cause)));
-    json_out_member_str(o, "role", role_of(x->checkpoint->label));
-    json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(x->checkpoint->label))));
-    json_out_member_str(o, "label", x->checkpoint->label);
-    if (x->checkpoint->parent_label.p)
-        json_out_member_str(o, "parent_label", x->checkpoint->parent_label);
-    if (x->checkpoint->dropped_fields.p)
-        json_out_member_raw(o, "dropped_fields", x->checkpoint->dropped_fields);
+    json_out_member_str(o, "role", role_of(remarks->label));
+    json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(remarks->label))));
+    json_out_member_str(o, "label", remarks->label);
+    if (remarks->parent_label.p)
+        json_out_member_str(o, "parent_label", remarks->parent_label);
+    if (remarks->dropped_fields.p)
+        json_out_member_raw(o, "dropped_fields", remarks->dropped_fields);
     if (reward) {
         json_out_key(o, "reward");
         native_write_reward(reward, o);

@@ -144,11 +144,11 @@ static uint32_t rows_known(const struct plan *p, enum rows_kind kind)
     struct checkpoint **path;
     uint32_t known = 0;
 
-    if (!p->parent || !p->parent->rows[kind].has)
+    if (!p->parent || !checkpoint_rows(p->parent, kind)->has)
         return 0;
     path = checkpoint_path(p->parent, p->arena);
     for (uint32_t i = 0; i < p->parent->depth; i++) {
-        const struct checkpoint_rows *r = &path[i]->rows[kind];
+        const struct checkpoint_rows *r = checkpoint_rows(path[i], kind);
 
         if (r->has && r->from <= known)
             known = MAX_OF(known, r->from + r->n);
@@ -502,7 +502,7 @@ static bool has_run(const struct session *s)
     const struct forest *f = &s->forest;
 
     for (size_t i = f->calls.n; i > s->copied_calls; i--) {
-        const struct call_record *c = &f->calls.at[i - 1];
+        const struct call_record *c = f->calls.at[i - 1];
 
         if (c->n_checkpoints > 0 && !checkpoint_pool(f->checkpoints.at[c->first_checkpoint]).len)
             return true;

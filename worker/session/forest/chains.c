@@ -30,10 +30,17 @@ static void leave_lists(struct chain *c)
     unlink_from(&c->prev_back, c->next_back, c->next_back ? &c->next_back->prev_back : NULL);
 }
 
-/* Adds the chain to the lists. c->head must be set. */
-static void enter_lists(struct chain *c)
+static struct node_chains *chains_at(struct forest *f, struct message_node *n)
 {
-    struct message_node *end = c->head->node, *before = end->parent;
+    if (!n->chains)
+        n->chains = ARENA_NEW(&f->arena, struct node_chains);
+    return n->chains;
+}
+
+/* Adds the chain to the lists. c->head must be set. */
+static void enter_lists(struct forest *f, struct chain *c)
+{
+    struct node_chains *end = chains_at(f, c->head->node), *before;
 
     c->next_head = end->heads;
     c->prev_head = &end->heads;
@@ -42,6 +49,7 @@ static void enter_lists(struct chain *c)
     end->heads = c;
     if (!c->head->parent) /* no trained token would be left before the dropped answer */
         return;
+    before = chains_at(f, c->head->node->parent);
     c->next_back = before->backs;
     c->prev_back = &before->backs;
     if (before->backs)
@@ -58,7 +66,7 @@ static bool is_free(const struct chain *c, bool left)
 
 static struct chain *first_free_head(const struct message_node *at, bool left)
 {
-    struct chain *c = at->heads;
+    struct chain *c = at->chains ? at->chains->heads : NULL;
 
     while (c && !is_free(c, left))
         c = c->next_head;
@@ -73,7 +81,7 @@ static struct chain *only_free_back(const struct message_node *at,
 {
     struct chain *found = NULL;
 
-    for (struct chain *c = at->backs; c; c = c->next_back) {
+    for (struct chain *c = at->chains ? at->chains->backs : NULL; c; c = c->next_back) {
         if (!is_free(c, left) || c->head->node == continued)
             continue;
         if (found) {
@@ -168,7 +176,7 @@ static int chains_commit(struct session *s, struct checkpoint *t, uint32_t chain
     c->head = t;
     c->seq = t->seq;
     c->reserved = NULL;
-    enter_lists(c);
+    enter_lists(&s->forest, c);
     return 0;
 }
 

@@ -122,12 +122,14 @@ static const char *part(const struct checkpoint *t, size_t behind)
 
 size_t checkpoint_rows_here(const struct checkpoint *t, enum rows_kind kind)
 {
-    return t->rows[kind].apart ? 0 : payload_padded(t->rows[kind].len);
+    const struct checkpoint_rows *r = checkpoint_rows(t, kind);
+
+    return r->apart ? 0 : payload_padded(r->len);
 }
 
 void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size_t n, char *out)
 {
-    const struct checkpoint_rows *r = &t->rows[kind];
+    const struct checkpoint_rows *r = checkpoint_rows(t, kind);
     size_t behind = kind == ROWS_EXPERTS
                         ? 0
                         : checkpoint_rows_here(t, ROWS_EXPERTS) + payload_padded(t->odds_len);
@@ -139,7 +141,7 @@ void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size
 
 const char *checkpoint_lacks_experts(const struct checkpoint *t)
 {
-    const struct checkpoint_rows *r = &t->rows[ROWS_EXPERTS];
+    const struct checkpoint_rows *r = checkpoint_rows(t, ROWS_EXPERTS);
 
     if (!r->has)
         return r->from > 0 ? "routed experts were asked for, and the engine told none" : NULL;

@@ -65,6 +65,20 @@ struct checkpoint_rows {
     struct payload *apart; /* NULL: the block is in the answer's payload */
 };
 
+/* Texts that few answers have: of the request, and of the answer's parsing. Each may be absent. */
+struct checkpoint_remarks {
+    struct str label, parent_label;
+    struct str dropped_fields; /* ignored fields of the request, a JSON list */
+    struct str parse_warning;
+    const struct checkpoint_diff *diff; /* NULL: not on record */
+};
+
+/* Distribution of an answer's logprobs. One struct for all answers in a row that have the same. */
+struct checkpoint_basis {
+    struct str reported; /* absent: not on record */
+    struct str asked;    /* that the engine was asked for; absent: it has no field for that */
+};
+
 /* One generated answer. */
 struct checkpoint {
     /* What goes through a path needs, in one line of memory. */
@@ -73,15 +87,16 @@ struct checkpoint {
     uint32_t n;         /* number of sampled ids */
     uint32_t n_context; /* number of ids of `context` */
     uint32_t at;        /* offset in the payload: the sampled ids, logprobs, experts */
+    uint32_t seq;       /* order of commits and refreshes: the newest wins */
     struct checkpoint *parent;
     /* payload of its call, shared with the context; or a different piece of its bulk */
     struct payload *payload;
     struct context_run context;
 
-    uint32_t seq;    /* order of commits and refreshes: the newest wins */
-    uint32_t call;   /* index in forest.calls */
-    uint32_t answer; /* index among the answers of its call */
-    uint32_t depth;  /* generated checkpoints on the path, including this one */
+    uint32_t call;     /* index in forest.calls */
+    uint32_t answer;   /* index among the answers of its call */
+    uint32_t depth;    /* generated checkpoints on the path, including this one */
+    uint32_t children; /* number of checkpoints that continue this one */
     /* node of the assistant message; NULL: a completion without history. Before the checkpoint
      * is linked: a node that is ready to be added, or NULL */
     struct message_node *node;
@@ -89,32 +104,27 @@ struct checkpoint {
     /* if the same answer is stored twice: the checkpoint that represents this one, which may be
      * hidden as well; else NULL */
     struct checkpoint *instead;
-    uint32_t children; /* number of checkpoints that continue this one */
     bool hidden; /* in no branch, because the same answer is stored twice, or a fork left it out */
     bool copied; /* belonged to the session that was forked, so it is not trained here */
     bool cut;    /* did not end at a stop id */
     bool text;   /* this checkpoint, or one on its path, has no ids: captured as text */
     bool has_logprobs;
     bool cached_told; /* cached_tokens is on record */
+    uint8_t cause;    /* an enum session_cause */
 
     uint32_t n_close; /* number of leading context ids that only close the answer before */
     uint32_t trim;    /* number of the parent's last sampled ids that this one drops */
-    enum session_cause cause;
-    struct checkpoint_rows rows[ROWS_KINDS];
+    struct checkpoint_rows *rows; /* of ROWS_KINDS; NULL: none (checkpoint_rows) */
     uint64_t sent; /* ids_hash of the ids that the engine was sent; 0: not on record */
     const struct checkpoint_version *versions;
     uint32_t n_versions;
     uint32_t odds_len; /* bytes; 0: none */
 
     const struct json *message; /* assistant message as the client got it */
-    struct str response_id, finish_reason, parse_warning, told;
-    struct str label, parent_label;
-    /* ignored fields of its request, a JSON list; absent: none */
-    struct str dropped_fields;
-    const struct checkpoint_diff *diff; /* NULL: not on record */
+    struct str response_id, finish_reason, told;
+    const struct checkpoint_remarks *remarks; /* NULL: none (checkpoint_remarks) */
     uint64_t queue_us, engine_us, gateway_us, at_ms;
-    struct str logprob_basis; /* absent: not on record */
-    struct str asked_basis;   /* absent: the engine has no field for it */
+    const struct checkpoint_basis *basis;
     /* tokens of the different prompt that the engine made of the images; 0: as sent */
     uint32_t drifted_tokens;
     uint32_t scored_tokens; /* number of tokens whose logprobs were requested afterwards */
@@ -128,6 +138,22 @@ struct checkpoint {
 #define EACH_CONTEXT_RUN(run, t) \
     for (const struct context_run *run = &(t)->context; run; run = run->base)
 
+/* Return what the answer has of rows of a kind, and its remarks; zeroed structs if it has none. */
+static inline const struct checkpoint_rows *checkpoint_rows(const struct checkpoint *t,
+                                                            enum rows_kind kind)
+{
+    static const struct checkpoint_rows none;
+
+    return t->rows ? &t->rows[kind] : &none;
+}
+
+static inline const struct checkpoint_remarks *checkpoint_remarks(const struct checkpoint *t)
+{
+    static const struct checkpoint_remarks none;
+
+    return t->remarks ? t->remarks : &none;
+}
+
 static inline bool checkpoint_lies_apart(const struct checkpoint *t)
 {
     return t->payload != t->context.payload;
@@ -140,8 +166,8 @@ const int32_t *checkpoint_ids(const struct checkpoint *t);
  * been recalled. */
 const float *checkpoint_logprobs(const struct checkpoint *t);
 
-/* Writes the first n bytes, at most rows[kind].len, of a block of rows as the engine sent them
- * (rows x layers x topk). The payloads, also those of rows, must have been recalled. */
+/* Writes the first n bytes, at most checkpoint_rows' len, of a block of rows as the engine sent
+ * them (rows x layers x topk). The payloads, also those of rows, must have been recalled. */
 void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size_t n, char *out);
 
 /* Returns the bytes of a block of rows in the answer's own payload. */
@@ -151,8 +177,10 @@ size_t checkpoint_rows_here(const struct checkpoint *t, enum rows_kind kind);
  * (token_rows). */
 static inline bool checkpoint_is_recomputed(const struct checkpoint *t)
 {
-    return (t->rows[ROWS_EXPERTS].has && t->rows[ROWS_EXPERTS].n == 0) ||
-           (t->rows[ROWS_INDEXER].has && t->rows[ROWS_INDEXER].n == 0);
+    const struct checkpoint_rows *experts = checkpoint_rows(t, ROWS_EXPERTS);
+    const struct checkpoint_rows *indexer = checkpoint_rows(t, ROWS_INDEXER);
+
+    return (experts->has && experts->n == 0) || (indexer->has && indexer->n == 0);
 }
 
 /* Returns a sentence that says why the routed experts that engines were asked for are not known.
@@ -168,7 +196,9 @@ void checkpoint_put_latency(const struct checkpoint *t, struct json_out *o);
 /* Returns the bytes of one row of a kind, 0 if there is none. */
 static inline uint32_t checkpoint_row_bytes(const struct checkpoint *t, enum rows_kind kind)
 {
-    return t->rows[kind].n ? t->rows[kind].len / t->rows[kind].n : 0;
+    const struct checkpoint_rows *r = checkpoint_rows(t, kind);
+
+    return r->n ? r->len / r->n : 0;
 }
 
 /* Reads which other tokens could have been sampled. Returns false if that was not kept. The payload

@@ -19,7 +19,7 @@
 #include "worker/session/forest/checkpoint.h"
 #include "worker/text/request/chat.h"
 
-enum { BUCKETS_FIRST = 64, ECHO_ROOM = 64 << 10 };
+enum { BUCKETS_FIRST = 32, NODES_A_BUCKET = 2, ECHO_ROOM = 64 << 10 };
 
 void forest_init(struct forest *f, struct matcher mt)
 {
@@ -51,34 +51,24 @@ void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key)
     buf_add_str(said, key);
 }
 
-static struct str forest_str_in(struct arena *a, struct str s)
-{
-    return s.p ? arena_str(a, s) : s;
-}
-
 struct str forest_str(struct forest *f, struct str s)
 {
-    return forest_str_in(&f->arena, s);
+    return s.p ? arena_str(&f->arena, s) : s;
 }
 
 /* Copies into the arena; bytes that are no UTF-8 become '?', because the text will be part of
  * JSON. */
-struct str forest_text_in(struct arena *a, struct str s)
+struct str forest_text(struct forest *f, struct str s)
 {
     char *copy;
 
     if (!s.p || utf8_valid(s))
-        return forest_str_in(a, s);
-    copy = arena_cstr(a, s);
+        return forest_str(f, s);
+    copy = arena_cstr(&f->arena, s);
     for (size_t i = 0; i < s.len; i++)
         if ((unsigned char)copy[i] >= 0x80)
             copy[i] = '?';
     return str_of(copy, s.len);
-}
-
-struct str forest_text(struct forest *f, struct str s)
-{
-    return forest_text_in(&f->arena, s);
 }
 
 /* Returns the part after the last '-' or '_', because clients write the prefix in their own way. */
@@ -465,7 +455,7 @@ static void grow_buckets(struct forest *f)
 static void reserve_nodes(struct forest *f, uint32_t n)
 {
     vec_reserve(&f->nodes, n);
-    while (f->n_buckets < f->nodes.n + n)
+    while (f->n_buckets * NODES_A_BUCKET < f->nodes.n + n)
         grow_buckets(f);
 }
 

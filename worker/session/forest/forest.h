@@ -85,10 +85,14 @@ struct message_node {
     uint64_t echo;
     struct message_node *echoed; /* next node with that key */
     struct message msg;
-    struct checkpoint *newest; /* newest visible checkpoint at this message, or NULL */
-    struct chain *heads;       /* policy chains: those that end here, newest first */
-    /* policy chains: those whose last assistant message follows here, newest first */
-    struct chain *backs;
+    struct checkpoint *newest;  /* newest visible checkpoint at this message, or NULL */
+    struct node_chains *chains; /* policy chains: those at this message; NULL: none was */
+};
+
+/* The chains at a message, newest first. */
+struct node_chains {
+    struct chain *heads; /* that end here */
+    struct chain *backs; /* whose last assistant message follows here */
 };
 
 /* The parts of an environment. Empty and null values count as absent. */
@@ -123,15 +127,10 @@ struct call_record {
     float temperature;
     bool exhausted;
     bool asked_brief; /* `asked` has no instructions, which are the conversation's first message */
+    /* the newest call up to this one that has its body hash and no Idempotency-Key, as index + 1;
+     * 0: none */
+    uint32_t newest_plain;
     struct str asked; /* shared with the calls that have the same */
-};
-
-/* The newest calls with a body hash, as index + 1. In a struct of its own because a map's key must
- * not move. */
-struct hash_entry {
-    uint64_t body_hash[2];
-    uint32_t newest;
-    uint32_t newest_plain; /* newest call without an Idempotency-Key; 0: none */
 };
 
 /* The newest call with a body hash and an Idempotency-Key, which are both in `said`, one after the
@@ -193,16 +192,16 @@ struct forest {
     struct prompt_env *recent_env;        /* the environment that was found last, or NULL */
     VEC(struct message_node *) nodes;     /* by id */
     VEC(struct checkpoint *) checkpoints; /* by id */
-    VEC(struct call_record) calls;
-    VEC(uint32_t) by_number;       /* indexes of calls, by call number */
-    struct message_node **buckets; /* nodes by their hash */
+    VEC(struct call_record *) calls;      /* in the arena */
+    VEC(uint32_t) by_number;              /* indexes of calls, by call number */
+    struct message_node **buckets;        /* nodes by their hash */
     uint32_t n_buckets, buckets_room;
     struct map by_response;
     struct map by_call;  /* id of a tool call -> the newest checkpoint that issued it */
     size_t longest_call; /* bytes of the longest such id; longer ones are not looked up */
     struct map by_echo;  /* node.echo -> the newest generated message with that key */
     size_t longest_said; /* bytes of the longest generated message; no echo is much longer */
-    struct map by_hash;  /* body hash -> struct hash_entry */
+    struct map by_hash;  /* body hash -> the newest call with it */
     struct map by_key;   /* body hash and Idempotency-Key -> struct key_entry */
     uint64_t tokens;     /* number of stored ids, context and sampled */
     uint32_t top_id;     /* the largest stored id */
@@ -216,6 +215,12 @@ struct forest {
     struct forest_leaves leaves;
     struct forest_sums sums;
 };
+
+/* Returns the key of forest.by_hash. Borrowed. */
+static inline struct str body_hash_key(const uint64_t body_hash[2])
+{
+    return str_of((const char *)body_hash, 2 * sizeof(*body_hash));
+}
 
 /* Writes the key by which a call with that body and that Idempotency-Key is found (key_entry). */
 void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key);
@@ -351,8 +356,5 @@ struct str forest_str(struct forest *f, struct str s);
 /* Like forest_str for text that will be part of JSON: bytes that are no UTF-8 (of a raw header)
  * become '?'. */
 struct str forest_text(struct forest *f, struct str s);
-
-/* Like forest_text, in a different arena, which the forest may take over later. */
-struct str forest_text_in(struct arena *a, struct str s);
 
 #endif

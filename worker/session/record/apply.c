@@ -50,7 +50,8 @@ struct commit {
     struct answer_pieces *pieces;
     struct checkpoint **duplicates;
     enum commit_duplicate *modes;
-    struct checkpoint shared; /* fields that all answers have in common */
+    struct checkpoint shared;          /* fields that all answers have in common, and the */
+    struct checkpoint_remarks remarks; /* request's */
 };
 
 static int bad(struct err *e, const char *what)
@@ -172,13 +173,13 @@ static int take_context(struct forest *f, struct arena *tmp, struct commit *c, s
             return bad(e, "shares context over too many others");
     }
     t->cause = r->cause < CAUSE_COUNT ? (enum session_cause)r->cause : CAUSE_NEW_ROOT;
-    t->diff = take_diff(f, r);
-    t->label = forest_text(f, r->label);
-    t->parent_label = forest_text(f, r->parent_label);
+    c->remarks.diff = take_diff(f, r);
+    c->remarks.label = forest_text(f, r->label);
+    c->remarks.parent_label = forest_text(f, r->parent_label);
     /* must be valid JSON, because exports write it unchanged */
     if (read_json(r->dropped_fields, tmp, true, &fields, e) != 0)
         return -1;
-    t->dropped_fields = forest_text(f, r->dropped_fields);
+    c->remarks.dropped_fields = forest_text(f, r->dropped_fields);
     return check_context(c, e);
 }
 
@@ -190,7 +191,7 @@ static int take_asked(struct forest *f, struct commit *c, struct err *e)
     if (asked == 1)
         c->call.asked = forest_str(f, c->rec.asked_text);
     else if (asked - 2 < f->calls.n)
-        c->call.asked = f->calls.at[asked - 2].asked;
+        c->call.asked = f->calls.at[asked - 2]->asked;
     else if (asked > 0)
         return bad(e, "asks what no call asked");
     return 0;
@@ -213,6 +214,21 @@ static bool name_pieces(struct commit *c, uint32_t i, const struct commit_answer
     return true;
 }
 
+/* Returns the request's remarks with the answer's warning. Returns NULL if there are none. */
+static const struct checkpoint_remarks *make_remarks(struct forest *f, const struct commit *c,
+                                                     struct str parse_warning)
+{
+    struct checkpoint_remarks all = c->remarks, *ret;
+
+    all.parse_warning = forest_text(f, parse_warning);
+    if (!all.label.p && !all.parent_label.p && !all.dropped_fields.p && !all.parse_warning.p &&
+        !all.diff)
+        return NULL;
+    ret = arena_alloc(&f->arena, sizeof(*ret));
+    *ret = all;
+    return ret;
+}
+
 static int take_one(struct session *s, struct commit *c, uint32_t i, const struct commit_answer *a,
                     struct err *e)
 {
@@ -224,9 +240,10 @@ static int take_one(struct session *s, struct commit *c, uint32_t i, const struc
                                           .told_bytes = a->told_bytes};
     if (c->bulk && !name_pieces(c, i, a))
         return bad(e, "names a piece that is not there");
-    if (take_answer(c->answers[i], a, c->rec.flags, &f->arena, e) != 0 ||
+    if (take_answer(c->answers[i], a, c->rec.flags, f, e) != 0 ||
         take_message(c->answers[i], s, c->rec.call, i, a->message, e) != 0)
         return -1;
+    c->answers[i]->remarks = make_remarks(f, c, a->parse_warning);
     if ((uint64_t)c->shared.total + c->answers[i]->n > TOTAL_MAX)
         return bad(e, "too many tokens");
     if (a->mode == DUPLICATE_NONE)
@@ -487,7 +504,8 @@ static int make_payloads(struct session *s, struct commit *c, struct context_run
             at = 0;
         }
         for (int k = 0; k < ROWS_KINDS; k++)
-            t->rows[k].apart = x->apart[k] > 0 ? take_piece(s, c, x->apart[k], false) : NULL;
+            if (x->apart[k] > 0)
+                t->rows[k].apart = take_piece(s, c, x->apart[k], false);
         at = take_bulk(t, p, at);
         f->top_id = take_top(f->top_id, checkpoint_ids(t), t->n);
         t->context = *run;
@@ -520,19 +538,6 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
     return 0;
 }
 
-static struct hash_entry *entry_of_body(struct forest *f, const uint64_t hash[2])
-{
-    struct str body = str_of((const char *)hash, 2 * sizeof(*hash));
-    struct hash_entry *ret = map_get(&f->by_hash, body);
-
-    if (!ret) {
-        ret = ARENA_NEW(&f->arena, struct hash_entry);
-        memcpy(ret->body_hash, hash, sizeof(ret->body_hash));
-        (void)map_set(&f->by_hash, str_of((const char *)ret->body_hash, body.len), ret);
-    }
-    return ret;
-}
-
 static struct key_entry *entry_of_key(struct forest *f, const struct call_record *call)
 {
     struct buf said = {0};
@@ -557,7 +562,8 @@ static void place_number(struct forest *f)
     size_t at = f->by_number.n;
 
     (void)vec_push(&f->by_number);
-    for (; at > 0 && f->calls.at[f->by_number.at[at - 1]].number > f->calls.at[added].number; at--)
+    for (; at > 0 && f->calls.at[f->by_number.at[at - 1]]->number > f->calls.at[added]->number;
+         at--)
         f->by_number.at[at] = f->by_number.at[at - 1];
     f->by_number.at[at] = added;
 }
@@ -565,15 +571,19 @@ static void place_number(struct forest *f)
 static void add_call(struct session *s, const struct call_record *call)
 {
     struct forest *f = &s->forest;
-    struct hash_entry *same = entry_of_body(f, call->body_hash);
+    struct call_record *added = arena_alloc(&f->arena, sizeof(*added));
+    const struct call_record *same;
 
-    *vec_push(&f->calls) = *call;
+    *added = *call;
+    same = map_set(&f->by_hash, body_hash_key(added->body_hash), added);
+    *vec_push(&f->calls) = added;
     place_number(f);
-    same->newest = (uint32_t)f->calls.n;
     if (call->key.p)
         entry_of_key(f, call)->newest = (uint32_t)f->calls.n;
-    else
-        same->newest_plain = (uint32_t)f->calls.n;
+    if (!call->key.p)
+        added->newest_plain = (uint32_t)f->calls.n;
+    else if (same)
+        added->newest_plain = same->newest_plain;
     if (s->next_call <= call->number)
         s->next_call = call->number + 1;
 }
@@ -618,11 +628,7 @@ static void share(struct checkpoint *t, const struct commit *c, uint64_t now_ms)
     t->n_close = shared->n_close;
     t->trim = shared->trim;
     t->sent = shared->sent;
-    t->label = shared->label;
-    t->parent_label = shared->parent_label;
-    t->dropped_fields = shared->dropped_fields;
     t->cause = shared->cause;
-    t->diff = shared->diff;
     t->parent = c->parent;
     t->depth = c->parent ? c->parent->depth + 1 : 1;
     t->at_ms = now_ms;

@@ -301,7 +301,7 @@ static void put_asked(struct buf *b, const struct forest *f, struct str asked)
     const char *last = NULL;
 
     for (size_t i = f->calls.n; asked.p && i-- > oldest && compared < ASKED_COMPARED;) {
-        struct str other = f->calls.at[i].asked;
+        struct str other = f->calls.at[i]->asked;
 
         if (!other.p || other.p == last || other.len != asked.len)
             continue;

@@ -187,7 +187,7 @@ int session_fork_begin(struct session *s, const struct session_fork *f, struct f
         return -1;
     ret->session = s;
     ret->fork = f;
-    ret->last_call = s->forest.calls.at[t->call].number;
+    ret->last_call = s->forest.calls.at[t->call]->number;
     ret->checkpoint = t->id;
     ret->end = s->record;
     return 0;

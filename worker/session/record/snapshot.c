@@ -265,7 +265,7 @@ static int check_prompts(const struct snapshot_reader *r, const struct session *
         checkpoint_copy_part(t, p ? p->total - t->trim : 0, t->n_context, ids);
         before[t->id] = ids_hash(h, ids, t->n_context);
         if ((t->sent && t->sent != before[t->id]) ||
-            f->calls.at[t->call].prompt_tokens != checkpoint_start(t))
+            f->calls.at[t->call]->prompt_tokens != checkpoint_start(t))
             return err_field(r->e, "records",
                              "records: the prompt of answer %.*s is not what its engine was asked "
                              "with",

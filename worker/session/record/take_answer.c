@@ -17,17 +17,49 @@ static int fail_answer(struct err *e, const char *what)
     return err_set(e, ERR_IO, "session record: %s", what);
 }
 
+static bool is_same_text(struct str a, struct str b)
+{
+    return !a.p == !b.p && str_eq(a, b);
+}
+
+/* Returns the text in the forest's arena: `same`, which is there, if it equals, else a copy. Most
+ * texts of an answer are those of the answer before. */
+static struct str share_text(struct forest *f, struct str same, struct str text)
+{
+    return is_same_text(same, text) ? same : forest_text(f, text);
+}
+
+/* Like share_text, for the basis of the logprobs. `same` may be NULL. */
+static const struct checkpoint_basis *share_basis(struct forest *f,
+                                                  const struct checkpoint_basis *same,
+                                                  const struct checkpoint_basis *basis)
+{
+    struct checkpoint_basis *ret;
+
+    if (same && is_same_text(same->reported, basis->reported) &&
+        is_same_text(same->asked, basis->asked))
+        return same;
+    ret = arena_alloc(&f->arena, sizeof(*ret));
+    ret->reported = forest_text(f, basis->reported);
+    ret->asked = forest_text(f, basis->asked);
+    return ret;
+}
+
 /* Reads the spans of weight versions. An engine may name more versions than it sampled tokens: the
  * spans of these are empty. */
-static int read_versions(struct checkpoint *t, const struct commit_answer *a, struct arena *own,
+static int read_versions(struct checkpoint *t, const struct commit_answer *a, struct forest *f,
                          struct err *e)
 {
-    struct checkpoint_version *v = arena_calloc(own, a->n_versions, sizeof(*v));
+    struct checkpoint_version *v =
+        a->n_versions > 0 ? arena_calloc(&f->arena, a->n_versions, sizeof(*v)) : NULL;
     struct record_in r = a->versions;
+    struct str same = {0};
     uint32_t at = 0;
 
+    if (f->checkpoints.n > 0 && vec_last(&f->checkpoints)->n_versions > 0)
+        same = vec_last(&f->checkpoints)->versions[0].version;
     for (uint32_t i = 0; i < a->n_versions; i++) {
-        v[i].version = forest_text_in(own, record_str(&r));
+        v[i].version = same = share_text(f, same, record_str(&r));
         v[i].start = record_u32(&r);
         v[i].end = record_u32(&r);
         if (v[i].start < at || v[i].end < v[i].start || v[i].end > t->n || !v[i].version.p)
@@ -39,9 +71,35 @@ static int read_versions(struct checkpoint *t, const struct commit_answer *a, st
     return 0;
 }
 
-int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned flags,
-                struct arena *own, struct err *e)
+/* Returns the positions of the answer's rows of each kind. Returns NULL if its engine was asked for
+ * none. */
+static struct checkpoint_rows *make_rows(const struct commit_answer *a, struct arena *own)
 {
+    struct checkpoint_rows *ret = NULL;
+
+    for (int k = 0; k < ROWS_KINDS; k++) {
+        const struct token_rows *x = &a->rows[k];
+
+        if (!x->block.p && x->from == 0)
+            continue;
+        if (!ret)
+            ret = arena_calloc(own, ROWS_KINDS, sizeof(*ret));
+        ret[k] = (struct checkpoint_rows){.has = x->block.p != NULL,
+                                          .len = (uint32_t)x->block.len,
+                                          .from = x->from,
+                                          .n = x->rows,
+                                          .layers = x->layers,
+                                          .topk = x->topk};
+    }
+    return ret;
+}
+
+int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned flags,
+                struct forest *f, struct err *e)
+{
+    static const struct checkpoint first;
+    const struct checkpoint *last = f->checkpoints.n > 0 ? vec_last(&f->checkpoints) : &first;
+    struct checkpoint_basis basis = {.reported = a->basis};
     struct odds odds;
     bool text = flags & COMMIT_TEXT;
 
@@ -51,29 +109,19 @@ int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned fl
         return fail_answer(e, text ? "a text with tokens" : "an answer without tokens");
     if (a->odds.p && odds_read(a->odds, a->n, &odds) != 0)
         return fail_answer(e, "odds of another answer");
-    if (read_versions(t, a, own, e) != 0)
+    if (read_versions(t, a, f, e) != 0)
         return -1;
     t->cut = a->cut;
-    t->finish_reason = forest_text_in(own, a->finish_reason);
-    t->response_id = forest_text_in(own, a->response_id);
-    t->parse_warning = forest_text_in(own, a->parse_warning);
+    t->finish_reason = share_text(f, last->finish_reason, a->finish_reason);
+    t->response_id = forest_text(f, a->response_id);
     t->odds_len = (uint32_t)a->odds.len;
-    for (int k = 0; k < ROWS_KINDS; k++) {
-        const struct token_rows *x = &a->rows[k];
-
-        t->rows[k] = (struct checkpoint_rows){.has = x->block.p != NULL,
-                                              .len = (uint32_t)x->block.len,
-                                              .from = x->from,
-                                              .n = x->rows,
-                                              .layers = x->layers,
-                                              .topk = x->topk};
-    }
+    t->rows = make_rows(a, &f->arena);
     t->queue_us = a->queue_us;
     t->engine_us = a->engine_us;
     t->gateway_us = a->gateway_us;
-    t->logprob_basis = forest_text_in(own, a->basis);
     if (flags & COMMIT_ASKED)
-        t->asked_basis = forest_text_in(own, a->asked);
+        basis.asked = a->asked;
+    t->basis = share_basis(f, last->basis, &basis);
     t->scored_tokens = a->scored_tokens;
     t->drifted_tokens = a->drifted;
     t->cached_told = a->cached > 0;

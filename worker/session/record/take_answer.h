@@ -9,17 +9,18 @@
 
 #include "common/base/str.h"
 
-struct arena;
 struct checkpoint;
 struct commit_answer;
 struct err;
+struct forest;
 struct payload;
 struct session;
 
 /* Sets the answer's fields, except its message and replay text; flags are its record's. Texts are
- * copied into the arena. *t must be zeroed. Returns -1 with e if the answer is not valid. */
+ * copied into the forest's arena. *t must be zeroed. Returns -1 with e if the answer is not valid.
+ */
 int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned flags,
-                struct arena *own, struct err *e);
+                struct forest *f, struct err *e);
 
 /* Sets the message of answer i of the call, in the forest's arena, and its node, without links, if
  * that was prepared. Returns -1 if the text is missing or not JSON. */

@@ -123,19 +123,19 @@ MAY_PAUSE static int put_answers(struct session_telling *t, const struct call_re
 
 int telling_put_record(struct session_telling *t, size_t call, struct err *e)
 {
-    const struct call_record c = t->session->forest.calls.at[call]; /* calls are added meanwhile */
+    const struct call_record *c = t->session->forest.calls.at[call];
     struct json_out *o = &t->out;
 
     json_out_obj(o);
-    json_out_member_i64(o, "call", c.number);
-    json_out_member_seconds(o, "timestamp", c.at_ms);
-    json_out_member_bool(o, "exhausted", c.exhausted);
-    json_out_member_i64(o, "prompt_tokens", c.prompt_tokens);
-    if (c.max_tokens)
-        json_out_member_i64(o, "max_tokens", (uint64_t)c.max_tokens);
-    if (c.n_checkpoints > 0 && put_answers(t, &c, e))
+    json_out_member_i64(o, "call", c->number);
+    json_out_member_seconds(o, "timestamp", c->at_ms);
+    json_out_member_bool(o, "exhausted", c->exhausted);
+    json_out_member_i64(o, "prompt_tokens", c->prompt_tokens);
+    if (c->max_tokens)
+        json_out_member_i64(o, "max_tokens", (uint64_t)c->max_tokens);
+    if (c->n_checkpoints > 0 && put_answers(t, c, e))
         return -1;
-    if (c.n_checkpoints == 0) {
+    if (c->n_checkpoints == 0) {
         json_out_member_arr(o, "answers");
         json_out_end_arr(o);
     }

@@ -80,10 +80,10 @@ static uint64_t memory_of(const struct session *s)
            s->room_bytes + s->bulk_bytes + map_bytes(&s->bulks) + map_bytes(&f->by_response) +
            map_bytes(&f->by_hash) + map_bytes(&f->by_key) + map_bytes(&f->by_echo) +
            map_bytes(&f->by_call) + map_bytes(&f->by_env) + map_bytes(&s->rewards_by_response) +
-           (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
-            s->chains.cap) *
+           (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->calls.cap +
+            f->buckets_room + s->chains.cap) *
                sizeof(void *) +
-           f->calls.cap * sizeof(struct call_record) + f->by_number.cap * sizeof(uint32_t);
+           f->by_number.cap * sizeof(uint32_t);
 }
 
 /* Changes the store's sums by the difference between the session's old share and the new. */

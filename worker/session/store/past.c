@@ -25,17 +25,17 @@ static uint32_t newest_of_key(const struct forest *f, const uint64_t body_hash[2
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call)
 {
-    const struct hash_entry *same =
-        map_get(&s->forest.by_hash, str_of((const char *)body_hash, 2 * sizeof(*body_hash)));
-    uint32_t found = same ? same->newest : 0;
+    const struct call_record *found = map_get(&s->forest.by_hash, body_hash_key(body_hash));
 
-    if (same && key.p) {
-        found = newest_of_key(&s->forest, body_hash, key);
-        found = found ? found : same->newest_plain;
+    if (found && key.p) {
+        uint32_t newest = newest_of_key(&s->forest, body_hash, key);
+
+        newest = newest ? newest : found->newest_plain;
+        found = newest ? s->forest.calls.at[newest - 1] : NULL;
     }
     if (found)
-        *ret_call = s->forest.calls.at[found - 1].number;
-    return found != 0;
+        *ret_call = found->number;
+    return found != NULL;
 }
 
 /* Returns the last call with that number, or NULL. */
@@ -47,14 +47,14 @@ static const struct call_record *find_numbered(const struct session *s, uint64_t
     while (from < to) {
         size_t mid = from + (to - from) / 2;
 
-        if (f->calls.at[f->by_number.at[mid]].number <= number)
+        if (f->calls.at[f->by_number.at[mid]]->number <= number)
             from = mid + 1;
         else
             to = mid;
     }
-    if (from == 0 || f->calls.at[f->by_number.at[from - 1]].number != number)
+    if (from == 0 || f->calls.at[f->by_number.at[from - 1]]->number != number)
         return NULL;
-    return &f->calls.at[f->by_number.at[from - 1]];
+    return f->calls.at[f->by_number.at[from - 1]];
 }
 
 enum session_cause session_response_cause(const struct session *s, struct str response_id,
@@ -165,7 +165,7 @@ bool session_find_response(const struct session *s, struct str response_id,
 
     if (!t)
         return false;
-    call = &s->forest.calls.at[t->call];
+    call = s->forest.calls.at[t->call];
     *ret = (struct session_past_response){
         .finish_reason = t->finish_reason,
         .asked = call->asked,

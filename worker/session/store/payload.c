@@ -140,16 +140,22 @@ void payload_evict(struct payload *p)
 
 void payload_make_buffer(struct payload *p)
 {
-    CHECK(!p->bytes && !p->room);
-    p->room = p->parts ? payload_resize(NULL, 0, p->size) : mem_alloc(p->size);
+    CHECK(!p->bytes && !p->reading);
+    p->reading = mem_zalloc(sizeof(*p->reading));
+    p->reading->buffer = p->parts ? payload_resize(NULL, 0, p->size) : mem_alloc(p->size);
     p->session->room_bytes += p->size;
+}
+
+static void end_reading(struct payload *p)
+{
+    free(p->reading);
+    p->reading = NULL;
 }
 
 void payload_drop_buffer(struct payload *p)
 {
-    free_payload_bytes(p, p->room);
-    p->room = NULL;
-    p->n_came = 0;
+    free_payload_bytes(p, p->reading->buffer);
+    end_reading(p);
     p->session->room_bytes -= p->size;
 }
 
@@ -157,9 +163,8 @@ void payload_adopt_buffer(struct payload *p)
 {
     struct session *s = p->session;
 
-    p->bytes = p->room;
-    p->room = NULL;
-    p->n_came = p->n_readers = 0;
+    p->bytes = p->reading->buffer;
+    end_reading(p);
     s->room_bytes -= p->size;
     s->payload_bytes += p->size;
     s->payload_evicted -= p->size;

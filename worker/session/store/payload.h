@@ -36,6 +36,13 @@ struct payload_parts {
     struct payload_part at[];
 };
 
+/* An evicted payload that recall.c reads back. */
+struct payload_reading {
+    uint32_t n_came;    /* number of its leading fragments that are in `buffer` */
+    uint32_t n_readers; /* number of recalls that continue with it in their next step */
+    char *buffer;       /* memory for its bytes, allocated like them */
+};
+
 struct payload {
     struct session *session;
     struct list_item lru; /* in store->payload_lru */
@@ -44,19 +51,14 @@ struct payload {
      * the memory is from the heap */
     const struct payload_parts *parts;
     uint64_t used; /* session_store.clock at the last use */
+    uint64_t call; /* number of its call: the record must have the same */
+    uint32_t size;
+    uint32_t record; /* number of its record in the session */
     /* number of holders: running calls, and recalls in progress */
     uint32_t held;
-    uint32_t size;
     bool fixed;  /* cannot be evicted, because the record alone does not contain all of it */
     bool wanted; /* a recall that is collecting missing payloads has this one already */
-
-    uint64_t call;   /* number of its call: the record must have the same */
-    uint32_t record; /* number of its record in the session */
-
-    /* While recall.c reads an evicted payload back: */
-    char *room;         /* memory for its bytes; NULL: it is not being read */
-    uint32_t n_came;    /* number of its leading fragments that are in `room` */
-    uint32_t n_readers; /* number of recalls that continue with it in their next step */
+    struct payload_reading *reading; /* owned; NULL: it is not being read back */
 };
 
 /* Rounds up to a multiple of 4, where a part of a payload begins. */

@@ -50,7 +50,7 @@ void recall_context(struct recall *r, const struct checkpoint *t)
 void recall_checkpoint(struct recall *r, const struct checkpoint *t)
 {
     CHECK(!r->begun);
-    for (int k = 0; r->rows && k < ROWS_KINDS; k++)
+    for (int k = 0; r->rows && t->rows && k < ROWS_KINDS; k++)
         if (t->rows[k].apart)
             add_missing(r, t->rows[k].apart);
     if (checkpoint_lies_apart(t))
@@ -125,7 +125,7 @@ static bool copy_fragment_bytes(const struct recalled *x, struct record_in *r)
 
     if (!bulk_fragment_read(r, &f) || f.call != p->call || f.bytes.len != to - from || !p->parts)
         return false;
-    memcpy(p->room + from, f.bytes.p, f.bytes.len);
+    memcpy(p->reading->buffer + from, f.bytes.p, f.bytes.len);
     return true;
 }
 
@@ -146,7 +146,7 @@ static bool copy_record_bytes(const struct recalled *x, struct str record)
     if (h.type != RECORD_COMMIT || commit_record_read(&r, &c, NULL) != 0 || c.call != p->call ||
         c.flags & COMMIT_BULK || commit_record_bulk(&c, NULL) != p->size)
         return false;
-    (void)commit_record_bulk(&c, p->room);
+    (void)commit_record_bulk(&c, p->reading->buffer);
     return true;
 }
 
@@ -176,9 +176,9 @@ static void choose_pieces(const struct recall *r, size_t max_bytes, struct recal
 
         if (p->bytes)
             continue;
-        if (!p->room)
+        if (!p->reading)
             payload_make_buffer(p);
-        for (uint32_t k = p->n_came; k < n_pieces(p) && bytes < max_bytes; k++) {
+        for (uint32_t k = p->reading->n_came; k < n_pieces(p) && bytes < max_bytes; k++) {
             *vec_push(&ret->all) = (struct recalled){p, k, false};
             bytes += piece_end(p, k) - piece_begin(p, k) + RECORD_WORK;
         }
@@ -193,12 +193,13 @@ static bool complete_pieces(const struct recall_pieces *pieces)
 
     for (size_t i = 0; i < pieces->all.n; i++) {
         const struct recalled *x = &pieces->all.at[i];
+        struct payload_reading *reading = x->p->reading;
 
-        if (x->came && x->part == x->p->n_came)
-            x->p->n_came++;
+        if (x->came && x->part == reading->n_came)
+            reading->n_came++;
         else
             all = false;
-        if (x->p->n_came == n_pieces(x->p))
+        if (reading->n_came == n_pieces(x->p))
             payload_adopt_buffer(x->p);
     }
     return all;
@@ -210,7 +211,7 @@ static void drop_rooms(const struct recall_pieces *pieces)
     for (size_t i = 0; i < pieces->all.n; i++) {
         struct payload *p = pieces->all.at[i].p;
 
-        if (p->room && p->n_readers == 0)
+        if (p->reading && p->reading->n_readers == 0)
             payload_drop_buffer(p);
     }
 }
@@ -222,10 +223,10 @@ static void stay_with(struct recall *r, struct payload *p)
 
     if (before == p)
         return;
-    if (before && before->room && --before->n_readers == 0)
+    if (before && before->reading && --before->reading->n_readers == 0)
         payload_drop_buffer(before);
     if (p)
-        p->n_readers++;
+        p->reading->n_readers++;
     r->reading = p;
 }
 
@@ -260,7 +261,7 @@ static void drop_present(struct recall *r)
 
     while (r->missing.n > 0 && (p = r->missing.at[r->missing.n - 1])->bytes)
         (void)vec_pop(&r->missing);
-    stay_with(r, r->missing.n > 0 && p->room ? p : NULL);
+    stay_with(r, r->missing.n > 0 && p->reading ? p : NULL);
 }
 
 /* Reads back up to max_bytes of what is missing, or one record more. Returns 0 when all is in

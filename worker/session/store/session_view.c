@@ -35,12 +35,12 @@ struct session_view session_view(const struct session *s)
 
 float checkpoint_temperature(const struct session *s, const struct checkpoint *t)
 {
-    return s->forest.calls.at[t->call].temperature;
+    return s->forest.calls.at[t->call]->temperature;
 }
 
 uint32_t checkpoint_prompt_tokens(const struct session *s, const struct checkpoint *t)
 {
-    return s->forest.calls.at[t->call].prompt_tokens;
+    return s->forest.calls.at[t->call]->prompt_tokens;
 }
 
 uint32_t checkpoint_messages(const struct checkpoint *t)

@@ -140,21 +140,22 @@ MAY_PAUSE static int put_above(struct state *x, const struct checkpoint *t, stru
 }
 
 /* Writes the difference to the stored history, if known. */
-static void put_diff(struct json_out *o, const struct checkpoint *t)
+static void put_diff(struct json_out *o, const struct checkpoint_diff *diff)
 {
-    if (!t->diff)
+    if (!diff)
         return;
     json_out_member_obj(o, "diff");
-    json_out_member_i64(o, "message", t->diff->message);
-    json_out_member_str(o, "field", t->diff->field);
-    json_out_member_str(o, "stored", t->diff->stored);
-    json_out_member_str(o, "request", t->diff->request);
+    json_out_member_i64(o, "message", diff->message);
+    json_out_member_str(o, "field", diff->field);
+    json_out_member_str(o, "stored", diff->stored);
+    json_out_member_str(o, "request", diff->request);
     json_out_end_obj(o);
 }
 
 /* Writes a generated node, after those above it. */
 static void put_checkpoint(struct state *x, const struct session *s, const struct checkpoint *t)
 {
+    const struct checkpoint_remarks *remarks = checkpoint_remarks(t);
     int64_t up = t->node ? id_of(x, t->node->parent, t->parent) : ID_NONE;
     struct json_out *o = x->out;
 
@@ -177,17 +178,17 @@ static void put_checkpoint(struct state *x, const struct session *s, const struc
     json_out_member_str(o, "response_id", t->response_id);
     json_out_member_str(o, "finish_reason", t->finish_reason);
     json_out_member_str(o, "cause", str_cstr(session_cause_name(t->cause)));
-    put_diff(o, t);
-    json_out_member_str(o, "role", role_of(t->label));
-    json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(t->label))));
-    json_out_member_str(o, "label", t->label);
-    json_out_member_str(o, "parent_label", t->parent_label);
-    if (t->dropped_fields.p)
-        json_out_member_raw(o, "dropped_fields", t->dropped_fields);
-    json_out_member_i64(o, "call", s->forest.calls.at[t->call].number);
+    put_diff(o, remarks->diff);
+    json_out_member_str(o, "role", role_of(remarks->label));
+    json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(remarks->label))));
+    json_out_member_str(o, "label", remarks->label);
+    json_out_member_str(o, "parent_label", remarks->parent_label);
+    if (remarks->dropped_fields.p)
+        json_out_member_raw(o, "dropped_fields", remarks->dropped_fields);
+    json_out_member_i64(o, "call", s->forest.calls.at[t->call]->number);
     json_out_member_i64(o, "trimmed", t->trim);
-    json_out_member_str(o, "logprob_basis", t->logprob_basis);
-    json_out_member_str(o, "logprob_asked", t->asked_basis);
+    json_out_member_str(o, "logprob_basis", t->basis->reported);
+    json_out_member_str(o, "logprob_asked", t->basis->asked);
     json_out_member_i64(o, "scored_tokens", t->scored_tokens);
     checkpoint_put_latency(t, o);
     if (t->cached_told)
@@ -196,8 +197,8 @@ static void put_checkpoint(struct state *x, const struct session *s, const struc
         json_out_member_i64(o, "media_drift", t->drifted_tokens);
     if (checkpoint_is_recomputed(t))
         json_out_member_bool(o, "recomputed", true);
-    if (t->parse_warning.p)
-        json_out_member_str(o, "parse_warning", t->parse_warning);
+    if (remarks->parse_warning.p)
+        json_out_member_str(o, "parse_warning", remarks->parse_warning);
     checkpoint_write_warnings(t, o);
     json_out_end_obj(o);
 }

@@ -107,7 +107,7 @@ static struct verdict_of_stop by_last_answer(const struct session *s)
     size_t n = s->forest.calls.n;
     const struct checkpoint *last = NULL;
 
-    if (n > 0 && s->forest.calls.at[n - 1].exhausted)
+    if (n > 0 && s->forest.calls.at[n - 1]->exhausted)
         return (struct verdict_of_stop){SESSION_STOP_BUDGET, "max_trajectory_length"};
     for (size_t i = s->forest.checkpoints.n; i > 0 && !last; i--) {
         if (!s->forest.checkpoints.at[i - 1]->hidden &&

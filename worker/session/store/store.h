@@ -72,8 +72,8 @@ struct chain {
     struct checkpoint *dropped;
     uint32_t kept;
     struct plan *reserved;                /* plan of the call that continues it, or NULL */
-    struct chain *next_head, **prev_head; /* in node->heads */
-    struct chain *next_back, **prev_back; /* in node->backs */
+    struct chain *next_head, **prev_head; /* in node->chains->heads */
+    struct chain *next_back, **prev_back; /* in node->chains->backs */
 };
 
 enum residence {

@@ -541,9 +541,9 @@ TEST(export, what_breaks_an_invariant_is_an_error)
     t->total++;
     expect_refused(&w, "lengths");
     t->total--;
-    w.s->forest.calls.at[t->call].prompt_tokens++;
+    w.s->forest.calls.at[t->call]->prompt_tokens++;
     expect_refused(&w, "another prompt than was sent");
-    w.s->forest.calls.at[t->call].prompt_tokens--;
+    w.s->forest.calls.at[t->call]->prompt_tokens--;
     t->trim++;
     expect_refused(&w, "a drop that nobody declared");
     t->trim = t->parent->n + 1;
@@ -552,7 +552,7 @@ TEST(export, what_breaks_an_invariant_is_an_error)
     t->n_context -= t->trim;
     t->trim = 0;
     t->total -= t->n_context;
-    w.s->forest.calls.at[t->call].prompt_tokens -= t->n_context;
+    w.s->forest.calls.at[t->call]->prompt_tokens -= t->n_context;
     t->n_context = 0;
     expect_refused(&w, "two answers in one run");
     world_done(&w);

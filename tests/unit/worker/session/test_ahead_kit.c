@@ -144,7 +144,7 @@ int ahead_recall(struct kit *k, const struct checkpoint *t)
 static void same_rows(const struct checkpoint *t, enum rows_kind kind,
                       const struct token_rows *want)
 {
-    const struct checkpoint_rows *got = &t->rows[kind];
+    const struct checkpoint_rows *got = checkpoint_rows(t, kind);
     char *bytes = mem_alloc(got->len + 1);
 
     cr_assert_eq(got->has, want->block.p != NULL);
@@ -176,7 +176,7 @@ void ahead_same(struct session *s, const struct session_answer *answers, uint32_
         cr_assert_arr_eq(checkpoint_logprobs(t), a->logprobs, a->ids.n * sizeof(float));
         cr_assert(str_eq(t->told, a->told));
         cr_assert(str_eq(t->response_id, a->response_id));
-        cr_assert(str_eq(t->parse_warning, a->parse_warning));
+        cr_assert(str_eq(checkpoint_remarks(t)->parse_warning, a->parse_warning));
         for (int k = 0; k < ROWS_KINDS; k++)
             same_rows(t, (enum rows_kind)k, &a->rows[k]);
         cr_assert_eq(t->drifted_tokens, a->drifted_tokens);

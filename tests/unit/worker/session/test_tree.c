@@ -8,6 +8,7 @@
 #include "worker/session/call/session_call.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_totals.h"
+#include "worker/session/store/store.h"
 
 #define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
 #define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"
@@ -252,4 +253,32 @@ TEST(tree, other_tools_are_looked_for_within_bounds)
         free(known);
         free(other);
     }
+}
+
+/* Counts the arena's bytes of a turn with short texts. What few turns have, and texts that repeat,
+ * must not add to them. */
+TEST(tree, a_turn_leaves_few_bytes)
+{
+    enum { TURNS = 20, MOST = 1200 };
+
+    struct buf messages = {0};
+    struct kit k;
+    size_t before = 0;
+
+    kit_init(&k, NULL);
+    k.part_bytes = 1 << 20;
+    buf_puts(&messages, "[" U("q") "]");
+    for (unsigned i = 0; i <= TURNS; i++) {
+        k.body_hash = i;
+        buf_add_c(&messages, 0);
+        cr_assert_neq(kit_turn(&k, messages.p, "a"), -1, "%s", k.err.text);
+        messages.len -= 2; /* the NUL and the bracket */
+        buf_puts(&messages, "," A("a") "," U("q") "]");
+        if (i == 0)
+            before = k.s->forest.arena.used_bytes;
+    }
+    cr_expect_leq((k.s->forest.arena.used_bytes - before) / TURNS, MOST, "%zu bytes a turn",
+                  (k.s->forest.arena.used_bytes - before) / TURNS);
+    buf_done(&messages);
+    kit_done(&k);
 }
