@@ -455,7 +455,7 @@ static void grow_buckets(struct forest *f)
 static void reserve_nodes(struct forest *f, uint32_t n)
 {
     vec_reserve(&f->nodes, n);
-    while (f->n_buckets * NODES_A_BUCKET < f->nodes.n + n)
+    while ((size_t)f->n_buckets * NODES_A_BUCKET < f->nodes.n + n)
         grow_buckets(f);
 }
 
