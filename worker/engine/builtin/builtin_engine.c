@@ -29,6 +29,7 @@ struct builtin_job {
     struct engine_request *req;
     struct arena arena;
     struct builtin_answer answer;
+    struct err err;
 };
 
 struct builtin_attempt {
@@ -188,7 +189,9 @@ static int run_job(void *ctx, void *tool, struct err *e)
     struct builtin_job *j = ctx;
 
     (void)tool;
-    return builtin_answer_beside(j->builtin, j->req, &j->answer, e);
+    (void)e;
+    (void)builtin_answer_beside(j->builtin, j->req, &j->answer, &j->err);
+    return 0;
 }
 
 /* Handles a helper thread that hangs. Its job is leaked. */
@@ -214,20 +217,24 @@ static void make_long(void *ctx)
                           .ctx = &j,
                           .lane = a->req->session_id,
                           .is_long = builtin_takes_long(j.builtin, a->req)};
+    struct err e = {0};
     int rc;
 
     builtin_hold(j.builtin);
     j.req = builtin_request_copy(a->req, &j.arena);
     a->task = task_running;
     task_on_lost(on_lost, a);
-    rc = task_offload(&w, &a->err);
+    rc = task_offload(&w, &e);
     a->task = NULL;
     a->answer = j.answer;
     a->arena = j.arena;
+    a->err = j.err;
+    if (rc)
+        (void)err_set(&a->err, ERR_ENGINE_INVALID, "the answer took too long to make");
     builtin_free(j.builtin);
     if (a->dropped)
         free_rest(a);
-    else if (rc == 0 || a->err.kind != ERR_CANCELLED)
+    else if (e.kind != ERR_CANCELLED)
         begin_giving(a);
 }
 

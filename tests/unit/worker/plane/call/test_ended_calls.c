@@ -148,8 +148,10 @@ static void ask_engine(struct model_call *t, struct sample *r)
 {
     static const struct sampling sampling = SAMPLING_DEFAULTS;
     static const int32_t prompt[] = {1};
-    struct engine_request q = {
-        .session_id = t->in.session_id, .prompt = {prompt, 1}, .sampling = &sampling};
+    struct engine_request q = {.session_id = t->in.session_id,
+                               .prompt = {prompt, 1},
+                               .sampling = &sampling,
+                               .unwanted = &t->failing};
 
     r->model_call = t;
     r->call = engine_start(t->env->engines, &q, &sample_events, r);
