@@ -50,13 +50,17 @@ static void free_folder(struct old_folder *f)
 /* Writes the result, after which the folder is not compared again. */
 static void write_result(struct old_folder *f)
 {
-    char path[PLACE_FOLDER_MAX + 16], aside[PLACE_FOLDER_MAX + 20];
+    struct buf path = {0}, aside = {0};
 
-    (void)snprintf(path, sizeof(path), "%s/" COMPARED, f->journal.path);
-    (void)snprintf(aside, sizeof(aside), "%s.new", path);
-    if (file_write(path, aside, buf_str(&f->journal.report), false))
+    buf_printf(&path, "%s/" COMPARED, f->journal.path);
+    buf_printf(&aside, "%s/" COMPARED ".new", f->journal.path);
+    buf_add_c(&path, 0);
+    buf_add_c(&aside, 0);
+    if (file_write(path.p, aside.p, buf_str(&f->journal.report), false))
         log_error(NULL, "cannot write to a folder that was put aside",
                   LOG_T("folder", f->journal.path));
+    buf_done(&path);
+    buf_done(&aside);
     metrics_count(f->w->service.calls.page, METRIC_fleet_missing, f->journal.missing);
     if (f->journal.unjudged > 0)
         log_warn(NULL,
@@ -122,11 +126,15 @@ static bool has_work(struct old_folder *f, bool lost)
 {
     const struct heritage *h = f->w->h;
     uint64_t now_ms = clock_wall_ms();
-    char path[PLACE_FOLDER_MAX + 16];
+    struct buf path = {0};
+    bool compared;
     struct stat st;
 
-    (void)snprintf(path, sizeof(path), "%s/" COMPARED, f->journal.path);
-    if (stat(path, &st) == 0) {
+    buf_printf(&path, "%s/" COMPARED, f->journal.path);
+    buf_add_c(&path, 0);
+    compared = stat(path.p, &st) == 0;
+    buf_done(&path);
+    if (compared) {
         f->removes = true;
         return st.st_size == 0 &&
                now_ms > (uint64_t)st.st_mtime * 1000 + (uint64_t)h->config->export_retention_ms;
