@@ -200,3 +200,11 @@ def test_new_sessions_go_to_the_node_with_less_to_do(tmp_path):
         assert made.count(blocks["a"]) >= 32
         # its own sessions are made by b, which has few
         assert {index_of(f.create("b")["session_id"]) // 256 for _ in range(5)} == {blocks["b"]}
+        metrics = f["a"].metrics()
+        assert metrics['rollgate_fleet_claims_total{reason="own"}'] >= 1 and metrics['rollgate_fleet_claims_total{reason="lost"}'] == 0
+        assert metrics["rollgate_fleet_append_seconds_count"] > 0
+        g.wait_until(lambda: f["a"].metrics()["rollgate_fleet_store_bytes"] > 0, 20, "the store says what it uses")
+
+        def loads():
+            return {n["name"]: n["load"] for n in f["b"].get("/fleet", headers=AS_ADMIN).json()["nodes"]}
+        g.wait_until(lambda: loads()["a"] > loads()["b"], 20, "both publish their loads")
