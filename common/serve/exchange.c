@@ -430,9 +430,14 @@ static void reply_stranded(struct exchange *x, int status, const char *content_t
     buf_done(&answer);
 }
 
+static bool has_no_body(int status)
+{
+    return status == 204 || status == 304;
+}
+
 static void send_whole(struct exchange *x, int status, const char *content_type, struct str body)
 {
-    bool empty = status == 204 || status == 304;
+    bool empty = has_no_body(status);
 
     if (x->stranded) {
         reply_stranded(x, status, content_type, body);
@@ -454,7 +459,8 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, st
 
 void exchange_reply_buf(struct exchange *x, int status, const char *content_type, struct buf *body)
 {
-    if (x->over) {
+    if (x->over || x->stranded || has_no_body(status)) {
+        exchange_reply(x, status, content_type, buf_str(body));
         buf_done(body);
         return;
     }

@@ -155,7 +155,8 @@ def test_its_session_ends_before_it_is_read(held):
     h = held()
     s = new(h.gateway)
     h.leave(s, {"messages": user(LONG)})
-    assert h.gateway.request("DELETE", f"/sessions/{s['session_id']}").status == 204
+    deleted = h.gateway.request("DELETE", f"/sessions/{s['session_id']}")
+    assert deleted.status == 204 and "Content-Type" not in deleted.headers
     h.go_on()
     wait_until(lambda: bodies(h.gateway) < 100, what="it is over")
     assert h.gateway.get(f"/sessions/{s['session_id']}").status == 410
