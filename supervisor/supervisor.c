@@ -60,7 +60,7 @@ static void end_routers(struct supervisor *s)
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         loop_timer_stop(s->loop, &s->processes[slot].respawn);
-    if (s->phase == PHASE_LEAVING)
+    if (s->phase == PHASE_LEAVING || s->phase == PHASE_LEFT)
         fleet_places_put_released(s);
     /* Routers close the remaining connections when their own grace is over, and need a moment more
      * for that. */
@@ -104,7 +104,7 @@ static void on_phase_deadline(struct loop_timer *t)
 
     if (s->phase == PHASE_EXECUTOR)
         local_executor_signal(s, SIGKILL); /* the executor's runs die with it */
-    else if (s->phase == PHASE_LEAVING)
+    else if (s->phase == PHASE_LEAVING || s->phase == PHASE_LEFT)
         end_routers(s);
     else if (s->phase == PHASE_ROUTERS)
         end_workers(s);
@@ -232,7 +232,7 @@ void supervisor_advance(struct supervisor *s)
     if (s->phase == PHASE_EXECUTOR && !s->executor.pid)
         end_services(s);
     if (s->phase == PHASE_LEAVING && fleet_places_are_gone(s))
-        end_routers(s);
+        enter_phase(s, PHASE_LEFT, s->config->fleet_lease_ms);
     if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
         end_workers(s);
     if (s->phase == PHASE_WORKERS && spawn_signal(s, -1, 0) == spawn_signal(s, ROLE_KEEPER, 0))

@@ -31,6 +31,7 @@ enum supervisor_phase {
     PHASE_SERVING,
     PHASE_EXECUTOR, /* drain: the local executor ends its attempts, while all others serve it */
     PHASE_LEAVING,  /* drain: other nodes get the places, while routers and keeper serve */
+    PHASE_LEFT,     /* drain: other nodes have them, and routers send requests there for a lease */
     PHASE_ROUTERS,  /* drain: routers finish, while workers serve them */
     PHASE_WORKERS,  /* drain: workers flush and end */
     PHASE_KEEPER,   /* drain: with --fleet, the keeper ends */

@@ -166,13 +166,13 @@ defaults
   timeout server 300s
   retries 2
   option redispatch 1
-  default-server check inter 500ms fall 2 rise 1
+  default-server check inter 200ms fall 2 rise 1
 frontend f
   bind {self.address}:{self.port}
   default_backend nodes
 backend nodes
   balance roundrobin
-  option httpchk GET /health
+  option httpchk GET /ready
 {servers}""")
         return ["-db", "-f", folder / "haproxy.cfg"]
 
@@ -215,7 +215,7 @@ class FarFleet(Fleet):
 
     def __init__(self, folder, nodes="abc", front=None, store=(), between=False, password_file=None, **settings):
         """between: nodes reach the store through self.proxy, which the test can delay and turn to a different server."""
-        self.switch, self.closed = Switch().__enter__(), set()      # closed: nodes that agents do not call
+        self.switch = Switch().__enter__()
         self.front, self.front_kind, self.proxy, self.password_file = None, front, None, password_file
         try:
             server = FarServer(self.switch.add("store"), folder / "store", *store,
@@ -262,7 +262,7 @@ class FarFleet(Fleet):
 
     def doors(self):
         """Returns where agents call: the front, or each node."""
-        return [self.front] if self.front else [node for name, node in self.nodes.items() if name not in self.closed]
+        return [self.front] if self.front else list(self.nodes.values())
 
     def indexes(self):
         """Returns the indexes that the store has an entry of, without the dispatcher's."""
