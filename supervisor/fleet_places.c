@@ -233,11 +233,14 @@ static void end_empty(struct supervisor *s)
 static void want_worker(struct supervisor *s, uint32_t index)
 {
     int place = fleet_places_choose(s, index);
+    struct err e;
 
     if (place < 0) {
         log_error(NULL, "no place is left for a worker, ignoring", LOG_U("index", index));
         return;
     }
+    /* Routers connect as soon as the slot is prepared. An error is reported by spawn_start. */
+    (void)listeners_worker(&s->listeners, s->config, (unsigned)place, &e);
     board_set_came(s->board, (uint32_t)place, true);
     spawn_prepare(s, BOARD_WORKER0 + (unsigned)place);
     if (s->phase == PHASE_SERVING)
