@@ -510,15 +510,24 @@ static bool has_run(const struct session *s)
     return false;
 }
 
+/* Fails if a different call has taken the chain of this one, and may have moved the chain's head.
+ */
+static int check_chain(const struct plan *p, struct err *e)
+{
+    if (!p->chain || p->chain->reserved == p)
+        return 0;
+    return err_set(e, ERR_STATE_CONFLICT, "a later call has continued this call's chain");
+}
+
 /* Reads back what the prompt of an exhausted call needs. The answer that it rolls back is not on
- * its path and may not be in memory. */
+ * its path and may not be in memory. The head stays as long as the chain is this call's. */
 MAY_PAUSE static int read_exhausted(struct plan *p, struct err *e)
 {
     struct checkpoint *head = p->chain ? p->chain->head : NULL;
 
     if (head && head != p->held)
         plan_hold(p, head);
-    return plan_read_path(p, e);
+    return plan_read_path(p, e) ? -1 : check_chain(p, e);
 }
 
 /* Session and parent may have changed since; commit.c checks again. A plan that drops an answer

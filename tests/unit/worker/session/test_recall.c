@@ -558,6 +558,18 @@ static void end_prepare(void *ctx)
     x->rc = session_prepare_end(x->p, &x->w->in, &x->w->k.err);
 }
 
+/* Makes a session of one chain and the request of a call that rolls the last answer back, but for
+ * which the chain has no space. */
+static void lab_full(struct lab *w)
+{
+    lab_begin(w, "{\"history\":\"chains\",\"prompt_length\":70,\"response_length\":600030}");
+    turn(w, "[" SECOND "]", w->b);
+    w->chat.messages = kit_json(
+        &w->k, "[" SECOND ",{\"role\":\"assistant\",\"content\":\"another\"},"
+               "{\"role\":\"user\",\"content\":\"01234567890123456789 01234567890123456789 0123"
+               "01234567890123456789 01234567890123456789 01234567890123456789\"}]");
+}
+
 /* A call without space closes its chain, of which it has rolled an answer back. That answer is also
  * read in steps. */
 TEST(recall, a_chain_is_closed_in_steps)
@@ -570,12 +582,7 @@ TEST(recall, a_chain_is_closed_in_steps)
     struct token_span prompt;
     size_t steps, before;
 
-    lab_begin(&w, "{\"history\":\"chains\",\"prompt_length\":70,\"response_length\":600030}");
-    turn(&w, "[" SECOND "]", w.b);
-    w.chat.messages = kit_json(
-        &w.k, "[" SECOND ",{\"role\":\"assistant\",\"content\":\"another\"},"
-              "{\"role\":\"user\",\"content\":\"01234567890123456789 01234567890123456789 0123"
-              "01234567890123456789 01234567890123456789 01234567890123456789\"}]");
+    lab_full(&w);
     cr_assert_eq(begin(&w, &q), 0);
     p = q.p;
     cr_assert_eq(session_prepare_render(p, NULL, &prompt, &w.k.err), 0);
@@ -603,5 +610,36 @@ TEST(recall, a_chain_is_closed_in_steps)
     cr_assert_arr_eq(p->prompt.at, prompt.at, prompt.n * sizeof(*prompt.at));
     cr_expect_eq(memory(&w), before);
     session_release(w.k.store, p);
+    lab_done(&w);
+}
+
+/* A later call takes the chain, whose head may then move, while the answer is read. */
+TEST(recall, a_chain_that_is_taken_is_not_closed)
+{
+    struct lab w;
+    struct prepare_end x = {.w = &w};
+    struct kit_prepare q;
+    struct kit_task task;
+    struct session_plan *taker;
+    size_t steps;
+
+    lab_full(&w);
+    evict(&w);
+    (void)begin(&w, &q);
+    cr_assert_eq(go_through(&q, &steps), 0);
+    x.p = q.p;
+    cr_assert_eq(session_prepare_render(x.p, NULL, &(struct token_span){0}, &w.k.err), 0);
+    kit_task_begin(&task, end_prepare, &x);
+    cr_assert(task.tasks, "it reads the answer");
+    session_set_left(x.p, true);
+    cr_assert_eq(session_prepare_position(w.k.s, &w.k.arena, &w.in, &taker, &w.k.err), 0);
+    cr_assert_eq(taker->displaced, x.p);
+    while (task.tasks)
+        (void)kit_task_step(&task);
+    cr_expect_eq(x.rc, -1);
+    cr_expect_eq(w.k.err.kind, ERR_STATE_CONFLICT);
+    cr_expect_not(x.p->exhausted);
+    session_release(w.k.store, taker);
+    session_release(w.k.store, x.p);
     lab_done(&w);
 }
