@@ -33,7 +33,7 @@ int plan_check_open(const struct plan *p, struct err *e)
 
 int plan_read_path(struct plan *p, struct err *e)
 {
-    struct recall r = {.session = p->session};
+    struct recall r = {.session = p->session, .open_only = true};
     int rc;
 
     recall_path(&r, p->held);
@@ -83,7 +83,7 @@ void session_read_compared(struct session_plan *pub)
     if (!t)
         return;
     p->compared = ARENA_NEW(p->arena, struct recall);
-    *p->compared = (struct recall){.session = p->session, .holds = true};
+    *p->compared = (struct recall){.session = p->session, .holds = true, .open_only = true};
     recall_context(p->compared, t);
     p->alone = recall_read(p->compared, &unread) != 0;
 }

@@ -75,7 +75,7 @@ struct str session_call_key(const struct session *s, uint64_t call)
 /* Reads back the answers of a call, which stay in memory until the next pause. */
 MAY_PAUSE static int read_answers(struct session *s, const struct call_record *c, struct err *e)
 {
-    struct recall r = {.session = s, .holds = true};
+    struct recall r = {.session = s, .holds = true, .open_only = true};
     int rc;
 
     recall_call(&r, c);

@@ -286,11 +286,21 @@ static int recall_step(struct recall *r, size_t max_bytes, struct err *e)
     return rc != 0 ? -1 : r->missing.n > 0;
 }
 
+/* Pauses after a step. An ended session's journal may not have the next records any more. */
+MAY_PAUSE static int pause_recall(const struct recall *r, struct err *e)
+{
+    if (task_pause(e))
+        return -1;
+    if (r->open_only && session_has_ended(r->session))
+        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    return 0;
+}
+
 int recall_read(struct recall *r, struct err *e)
 {
     int rc;
 
-    while ((rc = recall_step(r, RECALL_STEP, e)) == 1 && task_pause(e) == 0)
+    while ((rc = recall_step(r, RECALL_STEP, e)) == 1 && pause_recall(r, e) == 0)
         ;
     if (rc == 0)
         return 0;

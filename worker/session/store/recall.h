@@ -35,7 +35,8 @@ struct recall {
     struct session *session;
     bool rows;  /* also read long blocks of rows, which have payloads of their own: for exports */
     bool holds; /* all payloads that it reads stay in memory until recall_done */
-    bool begun; /* it reads, so nothing more may be added */
+    bool open_only;                /* recall_read fails when the session has ended: for calls */
+    bool begun;                    /* it reads, so nothing more may be added */
     VEC(struct payload *) missing; /* the last payload is read next */
     VEC(struct payload *) held;
     struct payload *reading; /* a missing payload of which some parts are read; or NULL */
@@ -54,8 +55,8 @@ void recall_call(struct recall *r, const struct call_record *c);
  * from its beginning on. */
 void recall_path(struct recall *r, const struct checkpoint *t);
 
-/* Reads all that is missing, in steps, and pauses between them. Returns -1 if that fails; the
- * recall has then ended. */
+/* Reads all that is missing, in steps, and pauses between them. Returns -1 if that fails, or with
+ * ERR_SESSION_ENDED (open_only); the recall has then ended. */
 MAY_PAUSE RG_MUSTCHECK int recall_read(struct recall *r, struct err *e);
 
 /* Stops reading, and releases what is held. Accepts a zeroed recall. The struct may be used again.

@@ -377,7 +377,9 @@ TEST(recall, ends_with_its_session)
         evict(&w);
         cr_assert_eq(begin(&w, &q), 1);
         cr_assert_eq(kit_end(&w.k, how[i]), 0);
+        w.times = 0;
         cr_expect_eq(go_through(&q, &steps), -1);
+        cr_expect_eq(w.times, 0, "it reads nothing more");
         cr_expect_eq(w.k.err.kind, ERR_SESSION_ENDED);
         cr_expect_null(q.p);
         lab_done(&w);
