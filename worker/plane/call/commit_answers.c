@@ -120,10 +120,10 @@ static int write_fragment(struct model_call *t)
 
 MAY_PAUSE static int write_fragments(struct model_call *t)
 {
-    int rc;
+    struct err e = {0};
+    int rc = session_read_compared(t->plan, &e);
 
-    session_read_compared(t->plan);
-    if (t->failing)
+    if (model_call_check(t, rc, &e))
         return -1;
     while ((rc = write_fragment(t)) == 1)
         if (model_call_pause(t))

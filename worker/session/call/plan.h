@@ -55,6 +55,7 @@ struct plan {
     struct checkpoint *held;   /* checkpoint whose path's payloads are kept in memory */
     /* context that plan_shared_run compares, held in memory; in the arena; NULL: none */
     struct recall *compared;
+    struct checkpoint *neighbour; /* checkpoint of that context, or NULL */
     bool alone;        /* it cannot be read back: the record contains the whole context */
     uint32_t covered;  /* number of leading messages of the request that parent's ids contain */
     uint32_t n_stored; /* number of leading messages of chat.messages in their stored spelling */

@@ -59,9 +59,18 @@ static struct checkpoint *find_neighbour(const struct plan *p)
     return NULL;
 }
 
+/* Returns the neighbour whose context session_read_compared has read. A later call may have become
+ * a nearer one since. */
+static struct checkpoint *compared_neighbour(const struct plan *p)
+{
+    struct checkpoint *t = p->alone ? NULL : p->neighbour;
+
+    return t && t->parent == p->parent ? t : find_neighbour(p);
+}
+
 struct checkpoint *plan_shared_run(struct plan *p, uint32_t *ret_n)
 {
-    struct checkpoint *t = find_neighbour(p);
+    struct checkpoint *t = compared_neighbour(p);
     struct recall r = {.session = p->session};
     struct err unread;
 
@@ -74,16 +83,17 @@ struct checkpoint *plan_shared_run(struct plan *p, uint32_t *ret_n)
     return *ret_n >= SHARED_LEAST && context_run_extends(&t->context, *ret_n) ? t : NULL;
 }
 
-void session_read_compared(struct session_plan *pub)
+int session_read_compared(struct session_plan *pub, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    const struct checkpoint *t = find_neighbour(p);
-    struct err unread;
+    struct checkpoint *t = find_neighbour(p);
 
     if (!t)
-        return;
+        return 0;
+    p->neighbour = t;
     p->compared = ARENA_NEW(p->arena, struct recall);
     *p->compared = (struct recall){.session = p->session, .holds = true, .open_only = true};
     recall_context(p->compared, t);
-    p->alone = recall_read(p->compared, &unread) != 0;
+    p->alone = recall_read(p->compared, e) != 0;
+    return p->alone && e->kind == ERR_CANCELLED ? -1 : 0;
 }

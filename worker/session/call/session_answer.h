@@ -67,8 +67,9 @@ struct session_answer {
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
 /* Reads back the context with which the call's is compared when it is recorded (plan_shared_run),
- * and keeps it in memory until then. Context that cannot be read is not shared. */
-MAY_PAUSE void session_read_compared(struct session_plan *p);
+ * and keeps it in memory until then. Context that cannot be read is not shared. Returns -1 with
+ * ERR_CANCELLED if the task was cancelled. */
+MAY_PAUSE RG_MUSTCHECK int session_read_compared(struct session_plan *p, struct err *e);
 
 /* Estimates the work of reading, hashing and comparing those messages of the answers that are not
  * short, in bytes of text, with a price for each tool call. Returns 0 if the work is small enough

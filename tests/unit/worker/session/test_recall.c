@@ -479,35 +479,46 @@ TEST(recall, a_score_is_asked_for_in_steps)
     lab_done(&w);
 }
 
-/* Begins a call next to a different one whose context begins with its context. */
-static struct session_plan *beside(struct lab *w)
+/* Returns a request that begins with a long message, which all of them have. */
+static const char *common_request(struct lab *w, const char *end)
 {
     char *text = arena_alloc(&w->k.arena, 401);
-    struct session_plan *p;
 
     memset(text, 'x', 400);
     text[400] = 0;
-    turn(w,
-         arena_printf(&w->k.arena,
-                      "[{\"role\":\"user\",\"content\":\"%s\"},"
-                      "{\"role\":\"user\",\"content\":\"1\"}]",
-                      text)
-             .p,
-         w->a);
-    p = kit_ask(&w->k,
-                arena_printf(&w->k.arena,
-                             "[{\"role\":\"user\",\"content\":\"%s\"},"
-                             "{\"role\":\"user\",\"content\":\"2\"}]",
-                             text)
-                    .p,
-                NULL);
+    return arena_printf(&w->k.arena,
+                        "[{\"role\":\"user\",\"content\":\"%s\"},"
+                        "{\"role\":\"user\",\"content\":\"%s\"}]",
+                        text, end)
+        .p;
+}
+
+/* Begins a call next to a different one whose context begins with its context. */
+static struct session_plan *beside(struct lab *w)
+{
+    struct session_plan *p;
+
+    ahead_init(&w->k, NULL);
+    session_store_source(w->k.store, source, w);
+    w->a = answer(w, IDS, 1);
+    w->b = answer(w, 100, 2);
+    turn(w, common_request(w, "1"), w->a);
+    p = kit_ask(&w->k, common_request(w, "2"), NULL);
     cr_assert(p, "%s", w->k.err.text);
     return p;
 }
 
-static void read_compared(void *plan)
+struct comparison {
+    struct session_plan *p;
+    struct err err;
+    int rc;
+};
+
+static void read_compared(void *ctx)
 {
-    session_read_compared(plan);
+    struct comparison *x = ctx;
+
+    x->rc = session_read_compared(x->p, &x->err);
 }
 
 /* The neighbour is in one payload with a long answer, which is also read in steps. */
@@ -515,21 +526,18 @@ TEST(recall, a_neighbours_context_is_compared_in_steps)
 {
     for (int ends = 0; ends < 3; ends++) {
         struct lab w = {0};
-        struct session_plan *p;
+        struct session_plan *p = beside(&w);
+        struct comparison x = {.p = p, .rc = -1};
         struct kit_task task;
         size_t steps = 0;
 
-        ahead_init(&w.k, NULL);
-        session_store_source(w.k.store, source, &w);
-        w.a = answer(&w, IDS, 1);
-        w.b = answer(&w, 100, 2);
-        p = beside(&w);
         if (ends < 2)
             evict(&w);
         w.broken = ends == 1 ? 9 : 0;
-        kit_task_begin(&task, read_compared, p);
+        kit_task_begin(&task, read_compared, &x);
         for (; task.tasks; (void)kit_task_step(&task), steps++)
             (void)session_evict(w.k.store, 0, SIZE_MAX);
+        cr_expect_eq(x.rc, 0);
         cr_expect_leq(w.most, STEP_MOST);
         if (ends == 0)
             cr_expect_geq(steps, 8 * IDS / STEP_MOST);
@@ -545,6 +553,49 @@ TEST(recall, a_neighbours_context_is_compared_in_steps)
         ahead_replays(&w.k);
         lab_done(&w);
     }
+}
+
+/* The context that was read is shared, although a later call with the same beginning is recorded
+ * meanwhile. */
+TEST(recall, a_later_neighbour_is_not_read)
+{
+    struct lab w = {0};
+    struct comparison x = {.p = beside(&w), .rc = -1};
+    const struct checkpoint *t;
+    struct kit_task task;
+
+    evict(&w);
+    kit_task_begin(&task, read_compared, &x);
+    cr_assert(task.tasks);
+    turn(&w, common_request(&w, "3"), answer(&w, 100, 3));
+    while (task.tasks)
+        (void)kit_task_step(&task);
+    cr_expect_eq(x.rc, 0);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    w.times = 0;
+    ahead_commit(&w.k, x.p, w.b, 1);
+    cr_expect_eq(w.times, 0);
+    t = w.k.s->forest.checkpoints.at[2];
+    cr_expect_not_null(t->context.base);
+    ahead_same(w.k.s, w.b, 1, 2);
+    ahead_replays(&w.k);
+    lab_done(&w);
+}
+
+TEST(recall, a_cancelled_comparison_fails)
+{
+    struct lab w = {0};
+    struct comparison x = {.p = beside(&w)};
+    struct kit_task task;
+
+    evict(&w);
+    kit_task_begin(&task, read_compared, &x);
+    cr_assert(task.tasks);
+    kit_task_cancel(&task);
+    cr_expect_eq(x.rc, -1);
+    cr_expect_eq(x.err.kind, ERR_CANCELLED);
+    session_release(w.k.store, x.p);
+    lab_done(&w);
 }
 
 struct prepare_end {
