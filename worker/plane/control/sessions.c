@@ -138,10 +138,11 @@ MAY_PAUSE static void end_session(struct answering *a, void *ctx)
     const struct session_change *c = ctx;
     struct durable_wait durable = {0};
     struct err e = {0};
-    int rc =
-        control_end(a->request.service, c->s, c->how, c->detail, durable_wait_done(&durable), &e);
+    int rc;
 
+    /* c is on the caller's stack: read it before any pause */
     a->status = c->how == SESSION_END_COMPLETE ? 200 : 204;
+    rc = control_end(a->request.service, c->s, c->how, c->detail, durable_wait_done(&durable), &e);
     answer_write(a, rc, &durable, &e);
 }
 
