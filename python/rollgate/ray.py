@@ -114,18 +114,21 @@ class Fleet:
     store: the setting --fleet. engines, model: those of every node. name: what the nodes' names begin with.
     binary: the program; default: ROLLGATE, or `rollgate` on the path of each node.
     start_s: time until all serve. Other settings of docs/settings.md by name: workers=4, sink="redis://...".
-    key: an admin key of all nodes. `client()` uses it; default: a random one.
+    key: an admin key of all nodes, which `client()` uses. secret: what session keys are made from (--key-secret-file).
+    Default: random ones, in fleet.key and fleet.secret. Keep both: a later Fleet needs them to continue with the
+    sessions of this one's store.
     RuntimeError: the cluster has too few nodes, or a gateway does not serve."""
 
     def __init__(self, nodes: int, store: str, *, cpus: float = 4, model: Optional[str] = None, engines: Iterable[str] = (),
-                 name: str = "ray", key: Optional[str] = None, binary: Optional[str] = None, start_s: float = 120.0, **settings: Any):
+                 name: str = "ray", key: Optional[str] = None, secret: Optional[str] = None, binary: Optional[str] = None, start_s: float = 120.0,
+                 **settings: Any):
         if nodes < 1:
             raise ValueError(f"nodes is {nodes}: a fleet has at least one")
         for setting in settings:
             if setting in CHOSEN:
                 raise ValueError(f"{setting}: the fleet chooses it")
         self.key = key or secrets.token_hex(24)
-        self._secret = secrets.token_hex(32)
+        self.secret = secret or secrets.token_hex(32)
         given: dict[str, Any] = {"workers": max(1, int(cpus) - 1), "fleet_leave": True, **settings}
         if model is not None:
             given["model"] = model
@@ -136,7 +139,7 @@ class Fleet:
         self._group = placement_group([{"CPU": cpus}] * nodes, strategy="STRICT_SPREAD")
         try:
             ray.get(self._group.ready(), timeout=start_s)
-            self._start(nodes, cpus, (name, store, {"admin": self.key, "secret": self._secret}, binary, given, start_s))
+            self._start(nodes, cpus, (name, store, {"admin": self.key, "secret": self.secret}, binary, given, start_s))
         except ray.exceptions.GetTimeoutError as e:
             self.close()
             raise RuntimeError(f"{nodes} nodes with {cpus:g} free processors each do not serve after {start_s:g} s") from e

@@ -97,6 +97,21 @@ def test_a_drained_node_gives_its_sessions_and_ends(cluster, store):
             assert chat(client, session) == "hi"
 
 
+def test_a_second_fleet_continues_with_the_key_and_the_secret(cluster, store):
+    from rollgate.ray import Fleet
+    with Fleet(nodes=1, store=store, **SETTINGS) as first, Fleet(nodes=1, store=store, key=first.key, secret=first.secret, **SETTINGS) as second:
+        g.wait_until(lambda: len(second.endpoints()) == 2, 30, "both are nodes")
+        import rollgate
+        _, address = cluster.get(cluster.actors[0].describe.remote())
+        with rollgate.Client(f"http://{address}", first.key) as at:
+            session = at.create_session()
+            assert chat(at, session) == "hi"
+        first.close()
+        g.wait_until(lambda: len(second.endpoints()) == 1, 30, "the first fleet has left")
+        with second.client() as client:
+            assert chat(client, session) == "hi"
+
+
 def test_a_cluster_that_is_too_small(cluster, store):
     from rollgate.ray import Fleet
     with pytest.raises(RuntimeError, match="4 nodes with 2 free processors each do not serve after 1 s"):
