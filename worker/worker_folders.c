@@ -134,8 +134,8 @@ static bool has_work(struct old_folder *f, bool lost)
     buf_add_c(&path, 0);
     compared = stat(path.p, &st) == 0;
     buf_done(&path);
+    f->removes = compared;
     if (compared) {
-        f->removes = true;
         return st.st_size == 0 &&
                now_ms > (uint64_t)st.st_mtime * 1000 + (uint64_t)h->config->export_retention_ms;
     }
