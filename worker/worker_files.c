@@ -127,14 +127,13 @@ static int add_piece(void *ctx, struct str session, struct str name, uint64_t n,
     return rc;
 }
 
-/* A finalized or deleted session is never continued. */
+/* A finalized session is exported as long as its export is kept. A deleted one is never read. */
 static bool is_needed(void *ctx, struct str session)
 {
     const struct worker_files *f = ctx;
     const struct service *a = &f->w->service;
-    bool ended;
 
-    return session_find(a->calls.store, session, &ended) || control_copies(a, session) ||
+    return session_is_kept(a->calls.store, session) || control_copies(a, session) ||
            ledger_is_unread(a->calls.ledger, session);
 }
 
