@@ -107,7 +107,7 @@ static int add_piece(void *ctx, struct str session, struct str name, uint64_t n,
     struct worker_files *f = ctx;
     struct media_arrival *a;
     struct buf path = {0};
-    int rc = -1;
+    int rc;
 
     write_path(&path, session, name);
     if (n == 0) {
@@ -119,6 +119,8 @@ static int add_piece(void *ctx, struct str session, struct str name, uint64_t n,
     a = map_get(&f->arrivals, buf_str(&path));
     if (a)
         rc = media_arrival_add(a, bytes, e);
+    else /* media_arrival_new has set the error of a first piece */
+        rc = n == 0 ? -1 : err_set(e, ERR_STORAGE_FAILED, "an image must be read from its start");
     if (rc == 0 && last)
         rc = media_arrival_finish(a, e);
     if (rc != 0 || last)

@@ -361,7 +361,7 @@ static int add_pieces(struct file_call *k, struct copied_file *f, const struct s
     const struct file_copy_options *o = &k->files->o;
 
     if (a->n_texts == 0 || a->first != k->n)
-        return err_set(e, ERR_STORAGE_FAILED, "an image has left the fleet's store");
+        return err_set(e, ERR_IO, "the fleet's store has only a part of an image");
     for (size_t i = 0; i < a->n_texts; i++) {
         if (o->add(o->ctx, id_of(f->session), name_of_file(f), k->n + i, a->texts[i],
                    k->n + i + 1 == a->next, e))
@@ -370,12 +370,47 @@ static int add_pieces(struct file_call *k, struct copied_file *f, const struct s
     return a->first + a->n_texts == a->next;
 }
 
+static void on_dropped(void *ctx, const struct store_answer *a)
+{
+    struct file_call *k = ctx;
+
+    if (a->verdict != STORE_DONE && k->round == k->place->round)
+        stop_place(k->files, k->place, k->epoch, a);
+    call_free(k);
+}
+
+/* Deletes a file that is incomplete or damaged from the store. Its session is read without it: the
+ * store has records only after their files, so it has none that needs an incomplete one. */
+static void drop_damaged(struct file_copy *c, struct copied_file *f, const struct err *e)
+{
+    struct files_place *p = f->session->place;
+
+    log_warn(&(struct log_scope){.session = id_of(f->session)},
+             "the fleet's store has an image that cannot be read, which is deleted there",
+             LOG_T("error", e->text));
+    f->next = 0;
+    if (p->epoch > 0)
+        store_drop(c->o.store, p->index, p->epoch, &(struct store_cut){.session = key_of(f)},
+                   (struct store_call){on_dropped, call_new(c, f, 0)});
+}
+
+/* Ends the reading of a file with an error. What this disk cannot take is read after a pause. */
+static void fail_read(struct file_copy *c, struct copied_file *f, const struct err *e)
+{
+    if (e->kind == ERR_STORAGE_FULL || e->kind == ERR_STORAGE_FAILED) {
+        second_copy_end_fetch(c->o.copy, id_of(f->session), e);
+        return;
+    }
+    drop_damaged(c, f, e);
+    read_next(c, f->session);
+}
+
 static void on_file_read(void *ctx, const struct store_answer *a)
 {
     struct file_call *k = ctx;
     struct copied_file *f = k->round == k->place->round ? file_of_call(k) : NULL;
     struct file_copy *c = k->files;
-    struct err e;
+    struct err e = {0};
     int rc;
 
     if (f && a->verdict != STORE_DONE) {
@@ -387,7 +422,7 @@ static void on_file_read(void *ctx, const struct store_answer *a)
         else if (rc > 0)
             read_next(c, f->session);
         else
-            second_copy_end_fetch(c->o.copy, id_of(f->session), &e);
+            fail_read(c, f, &e);
     }
     call_free(k);
 }
@@ -490,15 +525,6 @@ static bool fetch_files(void *ctx, uint32_t place, struct str session)
 
 static const struct copy_hooks hooks = {on_lengths_begin, take_log, on_lengths_end,
                                         may_send,         has_all,  fetch_files};
-
-static void on_dropped(void *ctx, const struct store_answer *a)
-{
-    struct file_call *k = ctx;
-
-    if (a->verdict != STORE_DONE && k->round == k->place->round)
-        stop_place(k->files, k->place, k->epoch, a);
-    call_free(k);
-}
 
 static void drop_session(struct file_copy *c, struct files_session *s)
 {

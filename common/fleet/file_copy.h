@@ -38,8 +38,10 @@ struct file_copy_options {
     bool (*has)(void *ctx, struct str session, struct str name);
     /* Calls file_copy_add for files that are new here. Cheap if there are none. */
     void (*collect)(void *ctx);
-    /* Stores a piece of a file that only the store has. `at`: 0 for the first piece. Returns -1:
-     * the reading is tried again after a pause. */
+    /* Stores a piece of a file that only the store has. `at`: 0 for the first piece. Returns -1
+     * with ERR_STORAGE_FULL or ERR_STORAGE_FAILED: the reading is tried again after a pause.
+     * Returns -1 with another error: the file is incomplete or damaged, and the store deletes it.
+     */
     int (*add)(void *ctx, struct str session, struct str name, uint64_t at, struct str bytes,
                bool last, struct err *e);
     /* Reports whether another node would need the session's files. */

@@ -151,7 +151,8 @@ void media_store_each(const struct media_store *m,
 /* A file that comes in pieces. It gets its name at the end. */
 struct media_arrival;
 
-/* Begins a file. Returns NULL with ERR_STORAGE_FULL or ERR_STORAGE_FAILED. */
+/* Begins a file. Returns NULL with ERR_STORAGE_FULL or ERR_STORAGE_FAILED, or with ERR_IO if no
+ * file has such a name. */
 struct media_arrival *media_arrival_new(const struct media_store *m, struct str session_id,
                                         struct str name, struct err *e);
 

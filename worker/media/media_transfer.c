@@ -104,7 +104,7 @@ struct media_arrival *media_arrival_new(const struct media_store *m, struct str 
     struct buf path = {0};
 
     if (!are_safe(session_id, name)) {
-        (void)err_set(e, ERR_STORAGE_FAILED, "the fleet's store has a file of an unknown form");
+        (void)err_set(e, ERR_IO, "the fleet's store has a file of an unknown form");
         return NULL;
     }
     a = mem_zalloc(sizeof(*a));

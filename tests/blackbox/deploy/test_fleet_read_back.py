@@ -206,6 +206,24 @@ def test_pictures_come_back_before_their_sessions(store, tmp_path):
         g.wait_until(lambda: not pictures(store), 60, "their images are deleted")
 
 
+def test_a_session_is_read_without_a_picture_that_the_store_has_in_part(store, tmp_path):
+    small, torn = kit.png(64, 64), kit.big(2500)
+    with kit.VisionStub("sglang") as engine:
+        gateway = started(store, engine=engine.setting, model=kit.model_folder(tmp_path / "m"))
+        sid = kit.session(gateway)
+        assert kit.chat(gateway, sid, [kit.user(kit.image(small), kit.image(torn))]).status == 200
+        g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
+        gateway.kill()
+        store.ask("RPOP", f"rg:test:log:{{0}}:{sid}~{kit.sha(torn)}")
+        shutil.rmtree(gateway.settings["state-dir"])
+        gateway.allow("an image that cannot be read")
+        gateway.start()
+        got = g.wait_until(lambda: gateway.get(f"/sessions/{sid}/media/{kit.sha(small)}", timeout=60), 30, "it is read back")
+        assert (got.status, got.body) == (200, small)
+        assert gateway.get(f"/sessions/{sid}").status == 200
+        assert pictures(store) == {f"{sid}~{kit.sha(small)}": 1}
+
+
 def test_records_wait_for_their_pictures(store, tmp_path):
     """The store is full: no record is confirmed before the images that it needs."""
     with kit.VisionStub("sglang") as engine:
