@@ -248,6 +248,20 @@ static void replace_file_log(struct file_copy *c, struct copied_file *f)
                (struct store_call){on_replaced, call_new(c, f, 0)});
 }
 
+static void use_result(const struct file_call *k, struct copied_file *f,
+                       const struct store_answer *a)
+{
+    if (a->verdict == STORE_DONE && a->n_refused == 0)
+        f->next = k->n + 1;
+    else if (a->n_refused > 0 && a->refused[0].verdict == STORE_SHORT)
+        f->next = a->refused[0].next;
+    else if (a->n_refused > 0)
+        replace_file_log(k->files, f);
+    list_remove(&f->pending); /* it is in the list if its session was dropped and made again */
+    if (f->is_pending)
+        list_prepend(&k->place->pending, &f->pending);
+}
+
 static void use_piece(struct file_call *k, const struct store_answer *a)
 {
     struct copied_file *f = file_of_call(k);
@@ -258,16 +272,8 @@ static void use_piece(struct file_call *k, const struct store_answer *a)
         stop_place(k->files, k->place, k->epoch, a);
         return;
     }
-    if (!f)
-        return;
-    if (a->verdict == STORE_DONE && a->n_refused == 0)
-        f->next = k->n + 1;
-    else if (a->n_refused > 0 && a->refused[0].verdict == STORE_SHORT)
-        f->next = a->refused[0].next;
-    else if (a->n_refused > 0)
-        replace_file_log(k->files, f);
-    if (f->is_pending)
-        list_prepend(&k->place->pending, &f->pending);
+    if (f)
+        use_result(k, f, a);
     if (a->verdict == STORE_DONE)
         send_files(k->files, k->place);
 }
