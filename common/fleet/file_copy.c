@@ -542,6 +542,8 @@ static void drop_session(struct file_copy *c, struct files_session *s)
                    (struct store_call){on_dropped, call_new(c, f, 0)});
     }
     (void)map_take(&c->sessions, id_of(s));
+    if (s->n_pending > 0) /* its last records wait for nothing now */
+        second_copy_resume(c->o.copy, id_of(s));
     free_session(c, s);
 }
 
