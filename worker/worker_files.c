@@ -84,8 +84,10 @@ static int64_t read_file(void *ctx, struct str session, struct str name, uint64_
                          struct buf *out)
 {
     const struct worker_files *f = ctx;
+    struct err e = {0};
+    int64_t size = media_store_read(f->w->media, session, name, at, n, out, &e);
 
-    return media_store_read(f->w->media, session, name, at, n, out);
+    return size < 0 && e.kind != ERR_NOT_FOUND ? FILE_COPY_UNREADABLE : size;
 }
 
 static bool has_file(void *ctx, struct str session, struct str name)

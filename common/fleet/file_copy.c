@@ -18,7 +18,7 @@
 #include "common/fleet/second_copy.h"
 #include "common/os/loop.h"
 
-enum { SENT_AT_A_TIME = 4, FILES_PER_STEP = 16, FULL_MS = 1000 };
+enum { SENT_AT_A_TIME = 4, FILES_PER_STEP = 16, PAUSE_MS = 1000 };
 
 #define SEPARATOR STR("~")
 
@@ -26,6 +26,7 @@ struct files_place {
     uint32_t index;
     uint64_t epoch; /* 0: nothing is sent */
     unsigned round, in_flight;
+    bool pauses;              /* nothing is sent before the timer */
     struct list_head pending; /* files that the store may lack */
 };
 
@@ -44,6 +45,7 @@ struct copied_file {
     struct files_session *session;
     bool is_pending; /* the session's records wait for it */
     bool replaced;   /* the store had other bytes, and was asked to delete them */
+    bool unreadable; /* it cannot be read here, which was logged */
     uint64_t next;   /* number of pieces that the store has */
     size_t name_at, key_len;
     char key[]; /* SESSION~NAME */
@@ -204,8 +206,18 @@ static void on_again(struct loop_timer *t)
 {
     struct file_copy *c = CONTAINER_OF(t, struct file_copy, again);
 
-    for (size_t i = 0; i < c->places.n; i++)
+    for (size_t i = 0; i < c->places.n; i++) {
+        c->places.at[i]->pauses = false;
         send_files(c, c->places.at[i]);
+    }
+}
+
+/* Sends nothing of the place for a while. */
+static void pause_place(struct file_copy *c, struct files_place *p)
+{
+    p->pauses = true;
+    if (!loop_timer_active(&c->again))
+        loop_timer_set(c->o.loop, &c->again, PAUSE_MS, on_again);
 }
 
 /* Stops sending: the second copy compares the lengths again, or has lost the place. */
@@ -267,7 +279,7 @@ static void use_piece(struct file_call *k, const struct store_answer *a)
     struct copied_file *f = file_of_call(k);
 
     if (a->verdict == STORE_FULL) {
-        loop_timer_set(k->files->o.loop, &k->files->again, FULL_MS, on_again);
+        pause_place(k->files, k->place);
     } else if (a->verdict != STORE_DONE) {
         stop_place(k->files, k->place, k->epoch, a);
         return;
@@ -289,6 +301,18 @@ static void on_piece(void *ctx, const struct store_answer *a)
     call_free(k);
 }
 
+/* Puts a file that is here but cannot be read behind the others, and sends after a pause. */
+static void postpone_file(struct file_copy *c, struct files_place *p, struct copied_file *f)
+{
+    if (!f->unreadable)
+        log_error(&(struct log_scope){.session = id_of(f->session)},
+                  "an image for the fleet's store cannot be read, and its session's records wait");
+    f->unreadable = true;
+    list_remove(&f->pending);
+    list_append(&p->pending, &f->pending);
+    pause_place(c, p);
+}
+
 /* Sends the next piece of a file, or ends it. */
 static void send_piece(struct file_copy *c, struct files_place *p, struct copied_file *f)
 {
@@ -297,12 +321,15 @@ static void send_piece(struct file_copy *c, struct files_place *p, struct copied
     int64_t size =
         c->o.read(c->o.ctx, id_of(f->session), name_of_file(f), at, FILE_COPY_PIECE, &bytes);
 
-    if (size < 0 || (f->next > 0 && at >= (uint64_t)size)) {
+    if (size == FILE_COPY_UNREADABLE) {
+        postpone_file(c, p, f);
+    } else if (size < 0 || (f->next > 0 && at >= (uint64_t)size)) {
         end_pending(c, f);
     } else {
         const struct store_record r = {
             .session = key_of(f), .n = f->next, .bytes = bytes.p ? buf_str(&bytes) : STR("")};
 
+        f->unreadable = false;
         list_remove(&f->pending);
         p->in_flight++;
         store_append(c->o.store, p->index, p->epoch, &r, 1,
@@ -324,9 +351,7 @@ static void send_files(struct file_copy *c, struct files_place *p)
 {
     struct copied_file *f;
 
-    if (loop_timer_active(&c->again))
-        return;
-    for (int n = 0; p->epoch > 0 && p->in_flight < SENT_AT_A_TIME &&
+    for (int n = 0; !p->pauses && p->epoch > 0 && p->in_flight < SENT_AT_A_TIME &&
                     (f = LIST_FIRST_OF(&p->pending, struct copied_file, pending));
          n++) {
         if (n == FILES_PER_STEP) {

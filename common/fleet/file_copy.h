@@ -26,13 +26,14 @@ struct loop;
 struct second_copy;
 struct store;
 
-enum { FILE_COPY_PIECE = 1 << 20 };
+enum { FILE_COPY_PIECE = 1 << 20, FILE_COPY_UNREADABLE = -2 };
 
 struct file_copy_options {
     struct loop *loop;
     struct store *store; /* the second copy's */
     struct second_copy *copy;
-    /* Appends at most n bytes of a file from `at` on. Returns its size; -1: it does not exist. */
+    /* Appends at most n bytes of a file from `at` on. Returns its size; -1: it does not exist;
+     * FILE_COPY_UNREADABLE: it cannot be read now, and is tried again after a pause. */
     int64_t (*read)(void *ctx, struct str session, struct str name, uint64_t at, size_t n,
                     struct buf *out);
     bool (*has)(void *ctx, struct str session, struct str name);

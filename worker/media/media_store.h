@@ -139,10 +139,10 @@ bool media_is_file_name(struct str name);
 /* Reports whether the session has the file. */
 bool media_store_has(const struct media_store *m, struct str session_id, struct str name);
 
-/* Appends at most n bytes of the file from `at` on. Returns its size, or -1 if it cannot be read.
- */
+/* Appends at most n bytes of the file from `at` on. Returns its size, or -1 with
+ * ERR_NOT_FOUND if the session has no such file, or with ERR_STORAGE_FAILED. */
 int64_t media_store_read(const struct media_store *m, struct str session_id, struct str name,
-                         uint64_t at, size_t n, struct buf *out);
+                         uint64_t at, size_t n, struct buf *out, struct err *e);
 
 /* Calls fn with each file of each session. */
 void media_store_each(const struct media_store *m,

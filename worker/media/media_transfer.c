@@ -46,13 +46,14 @@ bool media_store_has(const struct media_store *m, struct str session_id, struct 
 }
 
 int64_t media_store_read(const struct media_store *m, struct str session_id, struct str name,
-                         uint64_t at, size_t n, struct buf *out)
+                         uint64_t at, size_t n, struct buf *out, struct err *e)
 {
     struct media_file f = {.fd = -1};
     int64_t size = -1;
-    struct err e;
 
-    if (!are_safe(session_id, name) || media_store_open(m, session_id, name, &f, &e) != 0)
+    if (!are_safe(session_id, name))
+        return err_set(e, ERR_NOT_FOUND, "the session has no such image");
+    if (media_store_open(m, session_id, name, &f, e) != 0)
         return -1;
     if (at >= f.left || lseek(f.fd, (off_t)at, SEEK_SET) == (off_t)at) {
         size = (int64_t)f.left;
@@ -61,7 +62,7 @@ int64_t media_store_read(const struct media_store *m, struct str session_id, str
     if (size >= 0 && media_file_read(&f, n, out) != 0)
         size = -1;
     media_file_close(&f);
-    return size;
+    return size >= 0 ? size : err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
 }
 
 static void each_of_session(const struct media_store *m, struct str id,

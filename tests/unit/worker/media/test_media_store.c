@@ -590,6 +590,57 @@ static int write_twice(struct fixture *f, int (*first)(const struct fixture *),
     return r.rc;
 }
 
+/* --- files of a fleet's store --- */
+
+/* Brings a file of these bytes. */
+static enum err_kind bring(const struct fixture *f, const char *media, const char *bytes)
+{
+    struct err e = {0};
+    struct media_arrival *a = media_arrival_new(f->store, str_cstr(A), str_cstr(media), &e);
+
+    if (a && media_arrival_add(a, str_cstr(bytes), &e) == 0)
+        (void)media_arrival_finish(a, &e);
+    media_arrival_free(a);
+    return e.kind;
+}
+
+TEST(media_store, a_file_that_arrives_in_part_is_none)
+{
+    struct fixture f;
+    char media[SHA256_HEX_LEN + 1];
+
+    begin(&f, 0);
+    sha256_hex(STR("picture"), media);
+    cr_expect_eq(bring(&f, media, "pict"), ERR_IO);
+    cr_expect(!media_store_has(f.store, str_cstr(A), str_cstr(media)));
+    cr_expect_eq(bring(&f, media, "picture"), ERR_NONE);
+    cr_expect(media_store_has(f.store, str_cstr(A), str_cstr(media)));
+    cr_expect_eq(bring(&f, "../picture", "picture"), ERR_IO);
+    end(&f);
+}
+
+TEST(media_store, a_file_that_cannot_be_read_is_not_a_missing_one)
+{
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    put(&f, A, "picture", media);
+    cr_expect_eq(media_store_read(f.store, str_cstr(A), str_cstr(media), 4, 2, &got, &e), 7);
+    cr_expect(str_eq_c(buf_str(&got), "ur"));
+    cr_expect_eq(media_store_read(f.store, str_cstr(B), str_cstr(media), 0, 9, &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_NOT_FOUND);
+    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f.dir, A, media);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(symlink(path, path), 0); /* opening it fails */
+    cr_expect_eq(media_store_read(f.store, str_cstr(A), str_cstr(media), 0, 9, &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    buf_done(&got);
+    end(&f);
+}
+
 TEST(media_store, a_name_counts_when_it_is_durable)
 {
     struct fixture f;
