@@ -74,15 +74,21 @@ static void use_records(const struct sent_batch *b, const struct store_answer *a
     }
 }
 
-/* Handles an append that was refused because the store is full: its waits fail, and its records are
- * sent again after a pause. */
-static void wait_for_memory(const struct sent_batch *b)
+/* Fails the waits of a log because the store is full. */
+static void fail_full(struct copy_log *l)
 {
     struct err e = {0};
 
     (void)err_set(&e, ERR_STORAGE_FULL,
                   "the memory of the fleet's store is used up: the record is kept here; repeat the "
                   "request");
+    copy_fail_waits(l, &e);
+}
+
+/* Handles an append that was refused because the store is full: its waits fail, and its records are
+ * sent again after a pause. */
+static void wait_for_memory(const struct sent_batch *b)
+{
     if (b->place->full_ms == 0)
         log_error(NULL, "fleet: the memory of the store is used up",
                   place_table_log("place", b->place->index));
@@ -92,8 +98,19 @@ static void wait_for_memory(const struct sent_batch *b)
 
         if (b->call >= l->reset && !l->lost)
             copy_send_again(l, b->records[i].n);
-        copy_fail_waits(l, &e);
+        fail_full(l);
     }
+}
+
+void second_copy_fail_full(struct second_copy *c, struct str session)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (!l || list_is_empty(&l->waits))
+        return;
+    fail_full(l);
+    c->hopeless = true; /* the task calls the ended waits */
+    loop_task_post(c->o.loop, &c->work, copy_on_work);
 }
 
 void copy_fence(struct copy_place *p, uint64_t epoch)

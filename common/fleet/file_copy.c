@@ -274,12 +274,26 @@ static void use_result(const struct file_call *k, struct copied_file *f,
         list_prepend(&k->place->pending, &f->pending);
 }
 
+/* Handles a full store: answers that wait for files of the place fail, and a pause begins. */
+static void wait_for_memory(struct file_copy *c, struct files_place *p)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&c->sessions, &at));) {
+        const struct files_session *s = slot->value;
+
+        if (s->place == p && s->n_pending > 0)
+            second_copy_fail_full(c->o.copy, id_of(s));
+    }
+    pause_place(c, p);
+}
+
 static void use_piece(struct file_call *k, const struct store_answer *a)
 {
     struct copied_file *f = file_of_call(k);
 
     if (a->verdict == STORE_FULL) {
-        pause_place(k->files, k->place);
+        wait_for_memory(k->files, k->place);
     } else if (a->verdict != STORE_DONE) {
         stop_place(k->files, k->place, k->epoch, a);
         return;

@@ -119,6 +119,9 @@ void second_copy_set_hooks(struct second_copy *c, const struct copy_hooks *hooks
 /* Sends the session's records again after may_send was false. */
 void second_copy_resume(struct second_copy *c, struct str session);
 
+/* Fails the session's waits, because the store has no memory for what its records wait for. */
+void second_copy_fail_full(struct second_copy *c, struct str session);
+
 /* Ends a fetch: the session's records are read now, or with e after a pause. */
 void second_copy_end_fetch(struct second_copy *c, struct str session, const struct err *e);
 

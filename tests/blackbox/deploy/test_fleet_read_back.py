@@ -233,7 +233,7 @@ def test_records_wait_for_their_pictures(store, tmp_path):
         asked = [kit.user(kit.text("look"), kit.image(kit.big(1500)))]
         store.ask("CONFIG", "SET", "maxmemory", store.ask("INFO", "memory")["used_memory"] + 900000)
         answer = kit.chat(gateway, sid, asked)
-        assert answer.status == 503, answer.text
+        assert (answer.status, answer.json()["error"]["code"]) == (503, "storage_full"), answer.text
         assert logs(store)[sid] == [0, 1], "the session's beginning alone"
         store.ask("CONFIG", "SET", "maxmemory", 0)
         g.wait_until(lambda: kit.chat(gateway, sid, asked).status == 200, 30, "the store takes it")
