@@ -238,8 +238,8 @@ void second_copy_end_fetch(struct second_copy *c, struct str session, const stru
 {
     struct copy_log *l = copy_find(c, session);
 
-    if (!l || !l->unread || list_holds(&l->unasked)) /* the place was compared again meanwhile */
-        return;
+    if (!l || !l->unread || list_holds(&l->unasked) || l->place->state != COPY_OPEN)
+        return; /* the place was compared again meanwhile, or will be */
     if (!e) {
         begin_reader(l);
         return;
