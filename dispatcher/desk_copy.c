@@ -1,5 +1,5 @@
 /* The dispatcher's second copy (desk.h). A wait for all records is over when the waits before
- * it are. So each record has a wait, even if no request waits for it. */
+ * it are. So each record has a wait from its append on, even if no request waits for it. */
 #include <stdlib.h>
 #include <string.h>
 

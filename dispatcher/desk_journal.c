@@ -87,7 +87,8 @@ void desk_record_group(struct desk *d, struct str group, struct str submission, 
     record_group(group, submission, begin, clock_wall_ms(), out);
 }
 
-/* Appends the record. Returns like desk_write; in a fleet desk_copy_await follows. */
+/* Appends the record. Returns like desk_write. In a fleet its wait begins here, so that an order
+ * that the record starts waits for it. */
 static int append_record(struct desk *d, struct str group, struct str record,
                          const struct desk_done *done, struct err *e)
 {
@@ -99,9 +100,10 @@ static int append_record(struct desk *d, struct str group, struct str record,
     if (desk_copy_check_write(d, group, e))
         return -1;
     rc = journal_append(d->journal, group, record, NULL, NULL, e);
-    if (rc >= 0)
-        desk_copy_add(d, group, record);
-    return rc;
+    if (rc < 0)
+        return -1;
+    desk_copy_add(d, group, record);
+    return desk_copy_await(d, group, done);
 }
 
 int desk_write(struct desk *d, struct str group, struct str record, const struct desk_done *done,
@@ -121,7 +123,7 @@ int desk_write(struct desk *d, struct str group, struct str record, const struct
     if (!must_keep(d, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
     desk_events_changed(d, str_cstr(id)); /* the record may have added the group */
-    return d->copy ? desk_copy_await(d, str_cstr(id), done) : rc;
+    return rc;
 }
 
 void desk_put_unreachable(const struct desk *d, struct json_out *o)
