@@ -365,6 +365,8 @@ int desk_copy_open(struct desk *d, struct err *e)
     o.store = c->store = redis_store_open(d->loop, str_cstr(config->fleet), o.lease_ms, e);
     if (!o.store)
         return -1;
+    if (config->fleet_acks > 1)
+        redis_store_await_replica(o.store);
     c->copy = second_copy_new(&o);
     return 0;
 }
