@@ -212,6 +212,9 @@ int desk_copy_check_write(const struct desk *d, struct str group, struct err *e)
  */
 int desk_copy_check_read(const struct desk *d, struct err *e);
 
+/* Reports whether desk_copy_check_read fails; false without a fleet. */
+bool desk_is_refusing(const struct desk *d);
+
 /* Reports whether the store has all records, or this node is not its dispatcher any longer. */
 bool desk_copy_is_sent(const struct desk *d);
 
@@ -226,8 +229,8 @@ void desk_close_keys(struct desk *d);
 
 enum { DESK_TICK_MS = 250 };
 
-/* Ends attempts whose lease has run out; called every DESK_TICK_MS. If the call is late because the
- * dispatcher was held, all leases are extended by that time. */
+/* Ends attempts whose lease has run out; called every DESK_TICK_MS. All leases are extended by the
+ * time for which the dispatcher was held, or refused requests because the fleet's store was away. */
 void desk_check_leases(struct desk *d, uint64_t now_ms);
 
 /* Handles passed deadlines, deliveries whose lease is over, and settled groups without a queue that

@@ -333,6 +333,13 @@ int desk_copy_check_read(const struct desk *d, struct err *e)
     return second_copy_check_read(d->copy->copy, FLEET_DISPATCHER, STR(""), e);
 }
 
+bool desk_is_refusing(const struct desk *d)
+{
+    struct err e;
+
+    return d->copy && desk_copy_check_read(d, &e);
+}
+
 bool desk_copy_is_sent(const struct desk *d)
 {
     return place_table_own_epoch(d->heritage->fleet, FLEET_DISPATCHER) == 0 ||

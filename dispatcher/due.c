@@ -26,18 +26,18 @@ void desk_begin_lease(const struct desk *d, struct attempt *a)
     a->lease_due_ms = clock_ms() + desk_lease_ms(d);
 }
 
-/* Extends all leases by the time for which the dispatcher was held: meanwhile no executor could
- * renew and no trainer could acknowledge. */
-static void make_up(struct desk *d, uint64_t now_ms)
+/* Extends all leases by the time for which the dispatcher was held, or refused requests: meanwhile
+ * no executor could renew and no trainer could acknowledge. */
+static void make_up(struct desk *d, uint64_t now_ms, bool refusing)
 {
-    uint64_t next_ms = d->leases_ms + DESK_TICK_MS, late_ms = 0;
+    uint64_t next_ms = d->leases_ms + (refusing ? 0 : DESK_TICK_MS), late_ms = 0;
     struct attempt *a;
     struct group *g;
 
     if (now_ms > next_ms)
         late_ms = now_ms - next_ms;
     d->leases_ms = now_ms;
-    if (late_ms < desk_lease_ms(d) / LATE_PART)
+    if (!refusing && late_ms < desk_lease_ms(d) / LATE_PART)
         return;
     LIST_EACH(&d->book.running, a, struct attempt, entry)
         if (a->lease_due_ms > 0 && a->lease_due_ms < LEASE_NOT_BEGUN)
@@ -51,8 +51,11 @@ void desk_check_leases(struct desk *d, uint64_t now_ms)
 {
     uint64_t lease_ms = desk_lease_ms(d);
     struct attempt *a, *next;
+    bool refusing = desk_is_refusing(d);
 
-    make_up(d, now_ms);
+    make_up(d, now_ms, refusing);
+    if (refusing)
+        return;
     for (a = LIST_FIRST_OF(&d->book.running, struct attempt, entry); a; a = next) {
         next = LIST_NEXT_OF(&d->book.running, a, struct attempt, entry);
         if (a->lease_due_ms == 0)
@@ -83,13 +86,14 @@ static void write_plain(struct desk *d, enum record_kind kind, struct group *g)
 void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
 {
     uint64_t keep_ms = (uint64_t)d->heritage->config->export_retention_ms;
+    bool refusing = desk_is_refusing(d);
     struct group *g, *next;
 
     LIST_EACH_SAFE(&d->book.all, g, next, struct group, all_entry) {
         if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
             /* the lease was not set, because the group comes from a replay */
             g->taken_until_ms = now_ms + g->lease_ms;
-        if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
+        if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms && !refusing) {
             metrics_count(d->heritage->page, METRIC_groups_redelivered, 1);
             write_plain(d, RECORD_RETURNED, g);
         } else if (!group_settled(g) && g->spec.deadline_ms && !g->overdue &&
