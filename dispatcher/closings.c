@@ -125,12 +125,17 @@ static void on_delivered(void *ctx, int status, struct str body, const struct er
         ask_worker(c);
 }
 
+/* Calls the worker, unless a different node may have the dispatcher, which may need the session. */
 static void ask_worker(struct closing *c)
 {
     static const char *const methods[] = {[CLOSING_ABORT] = "POST", [CLOSING_FORGET] = "DELETE"};
     static const char *const tails[] = {[CLOSING_ABORT] = "/abort", [CLOSING_FORGET] = ""};
     char path[96];
 
+    if (desk_is_refusing(c->desk)) {
+        loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_closing_retry);
+        return;
+    }
     (void)snprintf(path, sizeof(path), "/sessions/%s%s", c->session,
                    c->deliver ? "/deliver" : tails[c->kind]);
     c->call =
@@ -301,6 +306,10 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
 
     (void)e;
     d->sweep.call = NULL;
+    if (desk_is_refusing(d)) { /* a different node may have begun attempts by now */
+        loop_timer_set(d->loop, &d->sweep.again, AGAIN_MS, on_sweep_again);
+        return;
+    }
     if (status != 200 || json_parse(&a, body, &page, &bad)) {
         arena_done(&a);
         mark_failure(d, status, e);
