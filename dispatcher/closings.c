@@ -16,12 +16,18 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/fleet/place_table.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/workers.h"
 
-enum { AGAIN_MS = 500, AGAIN_MAX_MS = 30 * 1000, SWEEP_AGAIN_MS = 2000 };
+enum {
+    AGAIN_MS = 500,
+    AGAIN_MAX_MS = 30 * 1000,
+    SWEEP_AGAIN_MS = 2000,
+    SWEEP_AGAIN_MAX_MS = 60 * 1000
+};
 
 /* Number of failed pages, one per AGAIN_MS, after which a failure is logged, and then logged again.
  */
@@ -249,21 +255,40 @@ static void on_sweep_anew(struct loop_timer *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, sweep.again);
 
-    d->sweep.partial = d->sweep.anew = false;
+    d->sweep.partial = d->sweep.missed = d->sweep.anew = d->sweep.rests = false;
     sweep_ask(d);
+}
+
+static void sweep_rest(struct desk *d, uint64_t rest_ms)
+{
+    d->sweep.rests = true;
+    loop_timer_set(d->loop, &d->sweep.again, rest_ms, on_sweep_anew);
+}
+
+/* Chooses the pause before the next pass. In a fleet it grows, because a place may have no owner
+ * for days. */
+static void choose_rest(struct desk *d)
+{
+    uint64_t rest_ms = SWEEP_AGAIN_MS;
+
+    if (d->copy && d->sweep.partial && !d->sweep.anew)
+        rest_ms = MIN_OF(MAX_OF(d->sweep.rest_ms * 2, rest_ms), SWEEP_AGAIN_MAX_MS);
+    d->sweep.rest_ms = rest_ms;
 }
 
 /* Ends a pass of the sweep. Removed groups are needed until a pass has reached all workers. */
 static void sweep_over(struct desk *d)
 {
     d->swept = true;
-    if (!d->sweep.partial) {
+    if (!d->sweep.partial)
         book_forget_gone(&d->book);
+    if (!d->sweep.missed)
         d->sweep.fewer = 0; /* a worker that was away may have been the only reason */
-    }
     d->sweep.runs = d->sweep.partial || d->sweep.anew;
-    if (d->sweep.runs)
-        loop_timer_set(d->loop, &d->sweep.again, SWEEP_AGAIN_MS, on_sweep_anew);
+    if (d->sweep.runs) {
+        choose_rest(d);
+        sweep_rest(d, d->sweep.rest_ms);
+    }
     polls_wake(d);
 }
 
@@ -285,15 +310,33 @@ static void mark_failure(struct desk *d, int status, const struct err *e)
         log_error(NULL, "no attempt begins, trying again", LOG_T("reason", d->sweep.why));
 }
 
-/* Reads the first element of `unreachable`. Indexes of workers precede peers. Peers have no
- * attempts of this dispatcher, but other nodes of a fleet do. */
-static void read_unreachable(struct desk *d, const struct json *first)
+/* Reports whether a worker serves the index, as far as is known. In a fleet a place may have no
+ * owner. */
+static bool has_owner(const struct desk *d, const struct json *index)
 {
-    bool is_index = json_is(first, JSON_NUMBER);
+    struct fleet_place place;
+    int64_t n;
 
-    d->sweep.partial |= is_index || (d->copy && first);
-    if (is_index)
+    return !d->copy || (json_to_i64(index, &n) == 0 &&
+                        place_table_find(d->heritage->fleet, (uint32_t)n, &place) &&
+                        place.node != FLEET_NO_NODE);
+}
+
+/* Reads `unreachable`: indexes of workers, and names of peers. Peers have no attempts of this
+ * dispatcher, but other nodes of a fleet do. A worker's rows may have been too long. */
+static void read_unreachable(struct desk *d, const struct json *list)
+{
+    bool missed = false;
+
+    for (size_t i = 0; list && i < list->n; i++) {
+        bool is_index = json_is(json_at(list, i), JSON_NUMBER);
+
+        d->sweep.partial |= is_index || d->copy;
+        missed |= is_index && has_owner(d, json_at(list, i));
+    }
+    if (missed)
         ask_for_fewer(d);
+    d->sweep.missed |= missed;
 }
 
 static void on_page(void *ctx, int status, struct str body, const struct err *e)
@@ -323,7 +366,7 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
         judge_session(d, json_at(rows, i));
-    read_unreachable(d, json_at(json_get(page, "unreachable"), 0));
+    read_unreachable(d, json_get(page, "unreachable"));
     cursor = json_string(json_get(page, "next_cursor"));
     (void)snprintf(d->sweep.cursor, sizeof(d->sweep.cursor), "%.*s", (int)cursor.len,
                    cursor.p ? cursor.p : "");
@@ -348,10 +391,13 @@ static void sweep_ask(struct desk *d)
 void sweep_start(struct desk *d)
 {
     if (d->sweep.runs) {
+        if (d->sweep.rests && !d->sweep.anew)
+            sweep_rest(d, SWEEP_AGAIN_MS);
         d->sweep.anew = true;
         return;
     }
     d->sweep.runs = true;
+    d->sweep.rest_ms = 0;
     sweep_ask(d);
 }
 

@@ -87,8 +87,10 @@ struct desk {
         struct http_fetch *call;
         struct loop_timer again;
         char cursor[192]; /* in a fleet it begins with the name of a node */
-        /* a pass is running; it has missed a worker; a further one is wanted */
-        bool runs, partial, anew;
+        /* a pass is running, or waits for its time (rests); it has not reached all workers
+         * (partial), not even all that have an owner (missed); a further one is wanted (anew) */
+        bool runs, rests, partial, missed, anew;
+        uint64_t rest_ms;  /* pause before the next pass */
         int fewer;         /* how often its pages were reduced */
         unsigned failures; /* number of failed pages in a row */
         char why[160];     /* reason of the last failure */
@@ -230,7 +232,8 @@ void desk_close_keys(struct desk *d);
 enum { DESK_TICK_MS = 250 };
 
 /* Ends attempts whose lease has run out; called every DESK_TICK_MS. All leases are extended by the
- * time for which the dispatcher was held, or refused requests because the fleet's store was away. */
+ * time for which the dispatcher was held, or refused requests because the fleet's store was away.
+ */
 void desk_check_leases(struct desk *d, uint64_t now_ms);
 
 /* Handles passed deadlines, deliveries whose lease is over, and settled groups without a queue that
@@ -418,8 +421,8 @@ void tellings_end(struct desk *d);
 
 /* Finds sessions that were made for unknown attempts, and ends them. Such sessions are left by a
  * crash between their making and their record, by a lost answer, or by a removed group. Sets
- * desk->swept after the first pass. Passes repeat until one has reached all workers. A call during
- * a pass causes one more. */
+ * desk->swept after the first pass. Passes repeat until one has reached all workers, in a fleet
+ * with growing pauses. A call during a pass causes one more. */
 void sweep_start(struct desk *d);
 void sweep_end(struct desk *d);
 
