@@ -258,6 +258,15 @@ int desk_copy_apply(struct desk *d, struct err *e)
     return book_replay_run(d->copy->replay, desk_apply_replayed, d, e);
 }
 
+/* Reports whether all is read and may be served. A drain begins nothing. */
+static bool has_read(const struct desk_copy *c)
+{
+    struct err e;
+
+    return c->replay && !c->desk->draining && desk_copy_check_read(c->desk, &e) == 0 &&
+           second_copy_unread(c->copy) == 0;
+}
+
 /* Begins to serve when all is read. */
 static void end_reading(struct desk_copy *c)
 {
@@ -276,9 +285,8 @@ static void on_look(struct loop_timer *t)
 {
     struct desk_copy *c = CONTAINER_OF(t, struct desk_copy, look);
     bool again = c->replay != NULL;
-    struct err e;
 
-    if (c->replay && desk_copy_check_read(c->desk, &e) == 0 && second_copy_unread(c->copy) == 0)
+    if (has_read(c))
         end_reading(c);
     again |= end_waits_for_all(c);
     if (again)
