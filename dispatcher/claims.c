@@ -198,6 +198,7 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     }
     /* the lease begins later: other items of the claim may take longer */
     a->lease_due_ms = LEASE_NOT_BEGUN;
+    desk_note_epoch(d, a);
     desk_count_claim(d, a);
     return rc;
 }

@@ -1,7 +1,8 @@
 /* Finds deaths of processes that aborted calls of an attempt, by the times on the board. A gateway
  * that continues after an upgrade has not died. In a fleet a session may be another node's, whose
- * processes are not on the board. If its place has got a new owner, its epoch, which is at least
- * the store's clock, is later than the claim. */
+ * processes are not on the board. If its place has got a new owner, its epoch differs from that of
+ * the claim. After a restart that one is unknown; then the epoch, which is at least the store's
+ * clock, is later than the claim. */
 #include "common/fleet/place_table.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
@@ -19,11 +20,29 @@ static bool is_here(const struct desk *d, uint32_t index)
     return !d->copy || place_table_own_epoch(d->heritage->fleet, index) != 0;
 }
 
-static bool has_moved(const struct desk *d, uint32_t index, uint64_t since_ms)
+/* Returns the epoch of the place; 0: unknown. */
+static uint64_t find_epoch(const struct desk *d, uint32_t index)
 {
     struct fleet_place place;
 
-    return d->copy && place_table_find(d->heritage->fleet, index, &place) && place.epoch > since_ms;
+    return d->copy && place_table_find(d->heritage->fleet, index, &place) ? place.epoch : 0;
+}
+
+static bool has_moved(const struct desk *d, uint32_t index, const struct attempt *a)
+{
+    uint64_t epoch = find_epoch(d, index);
+
+    if (epoch > 0 && a->claim_epoch > 0)
+        return epoch != a->claim_epoch;
+    return epoch > a->claimed_at_ms;
+}
+
+void desk_note_epoch(const struct desk *d, struct attempt *a)
+{
+    uint32_t index;
+
+    if (d->copy && ids_parse(str_cstr(a->session), &index) == 0)
+        a->claim_epoch = find_epoch(d, index);
 }
 
 const char *desk_find_death(const struct desk *d, const struct attempt *a)
@@ -36,7 +55,7 @@ const char *desk_find_death(const struct desk *d, const struct attempt *a)
     /* used unless the place was adopted */
     int own = has_index ? board_place(b, index) : -1;
 
-    if (has_index && has_moved(d, index, since_ms))
+    if (has_index && has_moved(d, index, a))
         return "the session's node was lost or started again during the attempt";
     if (has_index && !is_here(d, index))
         return NULL;

@@ -403,6 +403,9 @@ void ends_refused(struct desk *d, struct attempt *a, const char *why);
  * that its agent depends on. */
 const char *desk_find_death(const struct desk *d, const struct attempt *a);
 
+/* In a fleet: notes the epoch of the session's place, after the attempt was claimed. */
+void desk_note_epoch(const struct desk *d, struct attempt *a);
+
 /* Starts a request about a session. ABORT: aborts it, or deletes it if it is finalized. FORGET:
  * deletes it. DELIVER: delivers it to the sinks, which also precedes a deletion. The request is
  * repeated until the worker confirms it. g: the session's group, which has the options of the

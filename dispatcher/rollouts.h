@@ -103,6 +103,7 @@ struct attempt {
     char *executor;         /* name of the executor that claimed it */
     uint32_t number;        /* number of the attempt in its rollout, from 1 */
     uint64_t claimed_at_ms; /* wall clock */
+    uint64_t claim_epoch;   /* epoch of the session's place then; 0: unknown, as after a replay */
     uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay); LEASE_NOT_BEGUN */
     bool ended;
     /* the attempt's end is being processed, so the lease does not matter */
