@@ -120,10 +120,16 @@ static bool read_number(struct str key, struct str head, uint64_t max, uint32_t 
     return true;
 }
 
+void fleet_view_note_orders(struct fleet_view *v, uint64_t edition)
+{
+    v->stored_edition = MAX_OF(v->stored_edition, edition);
+}
+
 static void add_orders(struct fleet_view *v, const struct store_entry *e)
 {
-    v->stored_edition = e->edition;
+    v->listed_edition = e->edition;
     v->orders_round = v->round;
+    fleet_view_note_orders(v, e->edition);
     if (e->edition <= v->orders_edition)
         return;
     buf_set(&v->orders, e->value);
@@ -186,8 +192,7 @@ void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms)
     remove_old(v, &v->places, offsetof(struct seen_place, round), true);
     if (v->fleet_round != v->round)
         buf_clear(&v->fleet);
-    if (v->orders_round != v->round)
-        v->stored_edition = 0;
+    v->stored_edition = v->orders_round == v->round ? v->listed_edition : 0;
     v->round++;
 }
 

@@ -55,7 +55,9 @@ struct fleet_view {
     uint32_t fleet_round;
     struct buf orders; /* newest value of the entry "orders" that was seen; empty: none */
     uint64_t orders_edition;
-    uint64_t stored_edition; /* of the orders that the store has now; 0: it has none */
+    uint64_t stored_edition; /* of the orders that the store has now; 0: it has none. A renewal or
+                                an entry only raises it, a complete list sets it */
+    uint64_t listed_edition; /* of the entry that was reported last */
     uint32_t orders_round;
     uint32_t round;       /* number of lists that have ended */
     uint64_t unbroken_ms; /* since when changes are seen without a gap; 0: not yet */
@@ -74,6 +76,9 @@ bool fleet_view_beat(struct fleet_view *v, const struct store_beat *b, uint64_t 
 
 /* A list has ended: removes what was reported neither by it nor since the list before. */
 void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms);
+
+/* A renewal has returned the edition of the orders. */
+void fleet_view_note_orders(struct fleet_view *v, uint64_t edition);
 
 /* The connection broke: a beat that did not change meanwhile proves nothing. */
 void fleet_view_interrupt(struct fleet_view *v);

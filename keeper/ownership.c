@@ -339,7 +339,8 @@ static void on_renewed(void *ctx, const struct store_answer *a)
         keeper_use_beats(k, a);
         return;
     }
-    place_table_set_orders(k->table, a->edition); /* before the node may answer again */
+    fleet_view_note_orders(&k->view, a->edition);
+    place_table_set_orders(k->table, k->view.stored_edition); /* before the node answers again */
     place_table_set_reached(k->table, k->sent_ms);
     for (size_t i = 0; i < k->renewals.n; i++) {
         if (refused < a->n_refused && a->refused[refused].i == i)

@@ -276,3 +276,24 @@ TEST(fleet_view, the_newest_orders_outlive_a_store_that_lost_them)
     fleet_view_done(&v);
     place_table_free(t);
 }
+
+TEST(fleet_view, only_a_complete_list_lowers_the_edition_of_the_orders)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {0};
+
+    add_orders(&v, 7, "seven");
+    fleet_view_end_list(&v, 1);
+    fleet_view_note_orders(&v, 9); /* a renewal knows it before the entry is reported */
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert_eq(place_table_orders(t), 10);
+    add_orders(&v, 7, "seven");
+    fleet_view_note_orders(&v, 6);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert_eq(place_table_orders(t), 10);
+    fleet_view_end_list(&v, 2);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert_eq(place_table_orders(t), 8, "the store has lost its tail");
+    fleet_view_done(&v);
+    place_table_free(t);
+}
