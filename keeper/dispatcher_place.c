@@ -2,9 +2,9 @@
  * The place of the fleet's dispatcher, which is of no node's block. Each node with --dispatcher on
  * may claim it.
  *
- *   first    by the node that founded the fleet; by others if no node has claimed it for a lease. A
- *            node that has seen the entry before makes none: the store has lost it, and the owner,
- *            which has the groups, brings it back
+ *   first    after a wait in which the entry stays missing, because a new store looks like one that
+ *            was emptied: then the owner, which has the groups, brings the entry back. The wait is
+ *            short for a node that has groups, and for a new fleet's only node
  *   later    by its owner after a restart, or by another node when the owner is lost, if the store
  *            has all records that were answered
  */
@@ -30,14 +30,46 @@ static void complain(struct fleet_keeper *k, const char *why, uint64_t now_ms)
               LOG_T("reason", why));
 }
 
-/* Makes the first entry. Returns when it may be made; 0: now, or never. */
+/* True if this node is new, and so is the fleet: it has no other node, and no place of one. */
+static bool is_alone(const struct fleet_keeper *k)
+{
+    struct map_slot *slot;
+
+    if (!k->founded)
+        return false;
+    for (size_t at = 0; (slot = map_next(&k->view.nodes, &at));)
+        if (strcmp(((const struct seen_node *)slot->value)->name, k->name) != 0)
+            return false;
+    for (size_t at = 0; (slot = map_next(&k->view.places, &at));)
+        if (strcmp(((const struct seen_place *)slot->value)->owner, k->name) != 0)
+            return false;
+    return true;
+}
+
+/* Returns how many leases the entry must be missing before this node makes it. A living owner needs
+ * less than one, one that starts has the groups, and one that was seen may come back. */
+static uint64_t count_leases(const struct fleet_keeper *k)
+{
+    enum { LEASES_SHORT = 1, LEASES = 3, LEASES_SEEN = 6 };
+
+    if (place_table_had(k->table, FLEET_DISPATCHER))
+        return LEASES_SEEN;
+    return ownership_has_folder(k, FLEET_DISPATCHER) || is_alone(k) ? LEASES_SHORT : LEASES;
+}
+
+/* Makes the first entry. Returns when it may be made; 0: now, or not. */
 static uint64_t claim_first(struct fleet_keeper *k, uint64_t now_ms)
 {
-    uint64_t due_ms = k->view.unbroken_ms + k->lease_ms;
+    uint64_t since_ms = MAX_OF(k->view.unbroken_ms, k->desk_missed_ms);
+    uint64_t due_ms = since_ms + count_leases(k) * k->lease_ms;
 
-    if (k->view.unbroken_ms == 0 || place_table_had(k->table, FLEET_DISPATCHER))
+    if (k->view.unbroken_ms == 0)
         return 0;
-    if (!k->founded && now_ms < due_ms)
+    if (place_table_had(k->table, FLEET_DISPATCHER) && now_ms >= since_ms + 2 * k->lease_ms) {
+        k->unserved++;
+        complain(k, "the store has lost its entry, and no node has brought it back", now_ms);
+    }
+    if (now_ms < due_ms)
         return due_ms;
     ownership_claim_first(k, FLEET_DISPATCHER);
     return 0;
@@ -89,6 +121,10 @@ uint64_t dispatcher_place_claim(struct fleet_keeper *k)
     const struct seen_place *p = fleet_view_place(&k->view, FLEET_DISPATCHER);
     uint64_t now_ms = clock_boot_ms();
 
+    if (p)
+        k->desk_missed_ms = 0;
+    else if (k->desk_missed_ms == 0)
+        k->desk_missed_ms = now_ms;
     if (!k->h->config->dispatcher || ownership_is_leaving(k) ||
         atomic_load(&k->h->board->draining) || place_table_own_epoch(k->table, FLEET_DISPATCHER) ||
         ownership_is_claimed(k, FLEET_DISPATCHER))

@@ -64,7 +64,7 @@ static bool check_fleet(struct fleet_keeper *k)
     const char *fault;
 
     if (k->view.fleet.len == 0) {
-        k->founded = true;
+        k->founded = k->kept_block == FLEET_BLOCKS;
         put_fleet(k);
         return false;
     }

@@ -81,7 +81,8 @@ struct fleet_keeper {
     size_t unserved;             /* places that no living node owns */
     uint64_t complained_ms;      /* when they were logged last; 0: not yet */
     uint64_t desk_complained_ms; /* the same for the dispatcher's place */
-    bool founded;  /* this node has written the entry "fleet", which the store lacked */
+    uint64_t desk_missed_ms;     /* since when the store has no entry of it; 0: it has one */
+    bool founded;  /* this new node has written the entry "fleet", which the store lacked */
     char why[256]; /* why the store does not answer; "": it does */
     bool ending;   /* the store is being freed: its calls end without effect */
 };

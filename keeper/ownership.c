@@ -135,7 +135,7 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
 
 static void log_refusal(const struct place_claim *c, const struct store_answer *a)
 {
-    if (c->adopts && a->verdict == STORE_ALIVE)
+    if ((c->adopts || c->index == FLEET_DISPATCHER) && a->verdict == STORE_ALIVE)
         log_debug(NULL, "another node was faster", place_table_log("index", c->index),
                   LOG_S("owner", a->owner));
     else if (a->verdict != STORE_LOST)

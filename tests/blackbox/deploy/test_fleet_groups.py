@@ -187,6 +187,7 @@ def test_groups_wait_for_the_store(tmp_path):
     with Fleet(tmp_path, "a", lease=LEASE, **{"fleet-outage": "1s", "fleet-hold": "300ms"}) as fleet:
         fleet["a"].allow(*ODD, "may not have the record")
         front = Front(fleet["a"])
+        g.wait_until(lambda: front.get("/groups").status == 200, 20, "the node has the dispatcher")
         submit(front, "one")
         fleet.server.stop()
         answers = []

@@ -43,6 +43,11 @@ def places(gateway):
     return {p["index"]: p.get("node") for p in fleet(gateway)["places"]}
 
 
+def wait_dispatcher(gateway, node="a"):
+    """The first node waits, because a store that was emptied looks like a new one."""
+    g.wait_until(lambda: places(gateway).get("dispatcher") == node, 20, "a node has the dispatcher")
+
+
 def is_whole(gateway):
     return all(p["whole"] for p in fleet(gateway)["places"])
 
@@ -79,6 +84,7 @@ def test_nodes_get_blocks_of_their_own_and_see_each_other(store):
 def test_a_node_keeps_its_block_and_its_sessions_over_a_restart(store):
     a, b = node(store, "a").start(), node(store, "b").start()
     session = b.post("/sessions", {}).json()["session_id"]
+    wait_dispatcher(a)
     b.stop()
     b.start()
     assert b.get(f"/sessions/{session}").json()["session_id"] == session
@@ -110,6 +116,7 @@ def test_a_node_keeps_its_indexes_on_an_emptied_store(store):
 def test_an_upgrade_keeps_the_places(store):
     a = node(store, "a").start()
     session = a.post("/sessions", {}).json()["session_id"]
+    wait_dispatcher(a)
     g.wait_until(lambda: is_whole(a), 20, "the place is whole")
     before = fleet(a)["places"]
     a.log_start = len(a.log())
@@ -178,6 +185,7 @@ def test_settings_that_contradict_a_fleet_are_refused(store, tmp_path):
 
 def test_a_store_that_was_away_or_emptied_gets_its_places_again(store):
     a = node(store, "a").start()
+    wait_dispatcher(a)
     epochs = {p["index"]: p["epoch"] for p in fleet(a)["places"]}
     store.stop()
     a.wait_line("the store does not answer")

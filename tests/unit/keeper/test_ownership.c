@@ -336,15 +336,24 @@ static void expect_no_claim(struct keeper_case *f)
     cr_assert_eq(f->store.n, 0);
 }
 
-TEST(dispatcher_place, the_founder_claims_it_first_and_others_after_a_lease)
+/* The store has had no entry of the place for so long. */
+static void miss_dispatcher(struct keeper_case *f, uint64_t leases)
+{
+    f->k.desk_missed_ms = f->k.view.unbroken_ms = clock_boot_ms() - leases * LEASE_MS;
+}
+
+TEST(dispatcher_place, a_first_entry_waits_for_the_owner_of_an_emptied_store)
 {
     struct keeper_case f;
+    char path[80];
 
     begin_case(&f);
     f.k.entry.block = 7;
+    (void)snprintf(path, sizeof(path), "%s/dispatcher", f.folder);
     fleet_view_end_list(&f.k.view, clock_boot_ms());
-    expect_no_claim(&f);
     f.k.founded = true;
+    expect_no_claim(&f);
+    miss_dispatcher(&f, 1);
     (void)dispatcher_place_claim(&f.k);
     cr_assert(f.store.n == 1 && f.store.claims[0].block == 7, "whose block it has");
     answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
@@ -352,12 +361,32 @@ TEST(dispatcher_place, the_founder_claims_it_first_and_others_after_a_lease)
     expect_no_claim(&f);
     f.config.dispatcher = true;
     f.k.founded = false;
-    f.k.view.unbroken_ms = clock_boot_ms() - LEASE_MS;
+    miss_dispatcher(&f, 2);
+    expect_no_claim(&f);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    expect_claim(&f, 0); /* it has the groups */
+    cr_assert_eq(rmdir(path), 0);
+    miss_dispatcher(&f, 3);
     expect_claim(&f, 0);
     end_case(&f);
 }
 
-TEST(dispatcher_place, an_entry_that_the_store_has_lost_is_its_owners)
+TEST(dispatcher_place, a_founder_that_sees_another_node_is_not_alone)
+{
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.founded = true;
+    add_block(&f);
+    fleet_view_end_list(&f.k.view, clock_boot_ms());
+    miss_dispatcher(&f, 2);
+    expect_no_claim(&f);
+    miss_dispatcher(&f, 3);
+    expect_claim(&f, 0);
+    end_case(&f);
+}
+
+TEST(dispatcher_place, an_entry_that_the_store_has_lost_is_its_owners_for_some_leases)
 {
     const struct store_entry others = {
         .owner = STR("a"), .epoch = 9, .base = 9, .beat = 5, .whole = true};
@@ -370,7 +399,14 @@ TEST(dispatcher_place, an_entry_that_the_store_has_lost_is_its_owners)
     fleet_view_end_list(&f.k.view, clock_boot_ms()); /* the store was emptied */
     fleet_view_end_list(&f.k.view, clock_boot_ms());
     cr_assert_not(fleet_view_place(&f.k.view, FLEET_DISPATCHER));
+    (void)fleet_view_publish(&f.k.view, f.k.table, LEASE_MS);
     expect_no_claim(&f);
+    cr_assert(f.k.unserved == 0 && f.k.desk_complained_ms == 0);
+    miss_dispatcher(&f, 5);
+    expect_no_claim(&f);
+    cr_assert(f.k.unserved == 1 && f.k.desk_complained_ms > 0);
+    miss_dispatcher(&f, 6);
+    expect_claim(&f, 0);
     end_case(&f);
 }
 
