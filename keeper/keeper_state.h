@@ -158,8 +158,9 @@ bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place 
  * lack records of it: nobody claims it. */
 bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p);
 
-/* Makes the first entry of a place. */
-void ownership_claim_first(struct fleet_keeper *k, uint32_t index);
+/* Makes the first entry of a place. `has_records`: this node has some of before, so that the place
+ * is not whole until the store has them. */
+void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_records);
 
 /* Claims the dispatcher's place. If its records stem from the present claim, the store has all that
  * was answered, even if the place is not whole. */

@@ -67,9 +67,11 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
     start_claim(k, (struct place_claim){.index = index, .known = known}, beat);
 }
 
-void ownership_claim_first(struct fleet_keeper *k, uint32_t index)
+void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_records)
 {
-    claim_place(k, index, 0, 0);
+    enum { OLDEST = 1 /* base: whoever knows a newer one had the place later */ };
+
+    claim_place(k, index, 0, has_records ? OLDEST : 0);
 }
 
 void ownership_claim_dispatcher(struct fleet_keeper *k, const struct seen_place *p)
@@ -144,6 +146,15 @@ static void log_refusal(const struct place_claim *c, const struct store_answer *
                  LOG_S("owner", a->owner));
 }
 
+/* True if a place that is claimed in a drain, so that no process will serve it, can be released:
+ * the store has all that was answered. */
+static bool is_left(const struct place_claim *c, const struct store_answer *a)
+{
+    if (!ownership_is_leaving(c->k))
+        return false;
+    return c->index == FLEET_DISPATCHER ? a->whole || a->base == a->epoch : c->adopts && a->whole;
+}
+
 static void on_claimed(void *ctx, const struct store_answer *a)
 {
     struct place_claim *c = ctx;
@@ -169,7 +180,7 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch),
                     c->adopts);
         place_table_set_renewed(k->table, c->index, c->sent_ms);
-        if (c->adopts && a->whole && ownership_is_leaving(k)) /* no worker will serve it */
+        if (is_left(c, a))
             place_table_report_left(k->table, c->index, a->epoch);
     } else {
         log_refusal(c, a);

@@ -249,9 +249,20 @@ static void want_worker(struct supervisor *s, uint32_t index)
 
 /* --- the dispatcher --- */
 
+/* Reports the place as left after the end of a dispatcher that could not do so itself. */
+static void leave_dispatcher(const struct supervisor *s)
+{
+    struct fleet_own_place own;
+
+    if (atomic_load(&s->board->leaving) != 0 &&
+        place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.epoch > 0 && has_all(&own))
+        place_table_report_left(s->fleet, FLEET_DISPATCHER, own.epoch);
+}
+
 void fleet_places_forget_dispatcher(struct supervisor *s)
 {
     listeners_close_dispatcher(&s->listeners);
+    leave_dispatcher(s);
     if (fleet_places_is_taken(s, FLEET_DISPATCHER))
         fleet_places_put_aside(s, FLEET_DISPATCHER);
     s->fleet_generation--; /* the place may be owned again */
@@ -291,11 +302,13 @@ void fleet_places_want(struct supervisor *s)
             want_worker(s, own.index);
 }
 
-/* Reports the places as left that have no worker yet. */
+/* Reports the places as left that have no process yet. */
 static void leave_unserved(const struct supervisor *s)
 {
     struct fleet_own_place own;
 
+    if (!s->processes[BOARD_DISPATCHER].pid)
+        leave_dispatcher(s);
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
         if (own.epoch > 0 && own.index != FLEET_DISPATCHER && has_all(&own) &&
             !fleet_places_is_served(s, own.index))

@@ -364,7 +364,8 @@ TEST(dispatcher_place, a_first_entry_waits_for_the_owner_of_an_emptied_store)
     miss_dispatcher(&f, 2);
     expect_no_claim(&f);
     cr_assert_eq(mkdir(path, 0700), 0);
-    expect_claim(&f, 0); /* it has the groups */
+    expect_claim(&f, 0);
+    cr_assert_eq(f.store.claims[0].known, 1, "the store lacks the groups");
     cr_assert_eq(rmdir(path), 0);
     miss_dispatcher(&f, 3);
     expect_claim(&f, 0);
@@ -453,5 +454,21 @@ TEST(dispatcher_place, its_owner_has_it_after_a_restart)
     ours.whole = true;
     list_dispatcher(&f, ours, 2);
     expect_claim(&f, 5);
+    end_case(&f);
+}
+
+TEST(dispatcher_place, a_claim_that_is_answered_in_a_drain_is_released)
+{
+    struct store_answer done = {.verdict = STORE_DONE, .epoch = 10, .base = 10};
+    struct fleet_own_place own;
+    struct keeper_case f;
+
+    begin_case(&f);
+    miss_dispatcher(&f, 3);
+    (void)dispatcher_place_claim(&f.k);
+    atomic_store(&f.h.board->leaving, 1);
+    answer_claim(&f.store, &done);
+    cr_assert(place_table_find_own(f.k.table, FLEET_DISPATCHER, &own));
+    cr_assert(own.epoch == 10 && own.left_epoch == 10);
     end_case(&f);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/fleet/place_table.h"
 #include "common/proc/config.h"
 #include "supervisor/supervisor_internal.h"
 #include "testing.h"
@@ -40,5 +41,29 @@ TEST(fleet_places, a_folder_is_put_aside_however_many_there_are)
     for (unsigned n = 1; n <= MANY; n++)
         cr_assert_eq(rmdir(path_of(folder, n)), 0);
     cr_assert_eq(rmdir(folder), 0);
+    free(s);
+}
+
+TEST(fleet_places, the_dispatchers_place_is_left_in_a_drain_if_the_store_has_all)
+{
+    struct supervisor *s = mem_zalloc(sizeof(*s));
+    struct fleet_own_place own;
+
+    s->board = board_new();
+    s->fleet = place_table_new();
+    s->listeners.dispatcher = -1;
+    cr_assert(place_table_set_own(s->fleet, FLEET_DISPATCHER, 5, 0));
+    place_table_set_base(s->fleet, FLEET_DISPATCHER, 5);
+    fleet_places_forget_dispatcher(s);
+    cr_assert(place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.left_epoch == 0);
+    atomic_store(&s->board->leaving, 1);
+    place_table_set_base(s->fleet, FLEET_DISPATCHER, 4);
+    fleet_places_forget_dispatcher(s);
+    cr_assert(place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.left_epoch == 0);
+    place_table_set_base(s->fleet, FLEET_DISPATCHER, 5);
+    fleet_places_forget_dispatcher(s);
+    cr_assert(place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.left_epoch == 5);
+    place_table_free(s->fleet);
+    board_free(s->board);
     free(s);
 }
