@@ -27,16 +27,18 @@ int engines_follow(struct service *a, struct err *e)
 {
     uint64_t stamp = engine_set_stamp(a->heritage->state_dir);
     struct engine_set set;
-    int rc = 0;
+    int rc;
 
     if (stamp == 0 || stamp == a->engines_seen)
         return 0;
-    a->engines_seen = stamp; /* a file that cannot be applied is reported once */
-    if (engine_set_load(&set, a->engine_home, NULL, e))
-        return -1;
-    if (set.edition > engine_pool_edition(a->calls.engines))
+    rc = engine_set_load(&set, a->engine_home, NULL, e);
+    if (rc == 0 && set.edition > engine_pool_edition(a->calls.engines))
         rc = engine_pool_set(a->calls.engines, &set, e);
-    engine_set_done(&set);
+    engine_set_done(&set); /* empty after an error */
+    if (rc == 0)
+        a->engines_seen = stamp;
+    else
+        a->engines_failed = stamp;
     return rc;
 }
 

@@ -77,7 +77,8 @@ static int obey_kind(struct service *a, enum fleet_order kind, const struct json
         pause_obey(a, json_is_true(value));
         return 0;
     default:
-        return writes ? engines_obey(a, value, e) : engines_follow(a, e);
+        /* the file may have the set already, while this worker has an older one */
+        return (writes && engines_obey(a, value, e)) || engines_follow(a, e) ? -1 : 0;
     }
 }
 

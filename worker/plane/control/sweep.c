@@ -124,13 +124,14 @@ static void check_service(struct service *a)
 {
     struct call_env *env = &a->calls;
     uint64_t max_tokens = (uint64_t)a->config->max_live_tokens;
+    uint64_t engines = a->engines_failed, weights = a->weights_failed; /* those were reported */
     struct session_totals t;
     struct err e = {0};
 
     watch_clock(a, clock_wall_ms());
-    if (engines_follow(a, &e))
+    if (engines_follow(a, &e) && a->engines_failed != engines)
         log_error(NULL, "the new set of engines cannot be obeyed", LOG_T("error", e.text));
-    if (weights_follow(a, &e))
+    if (weights_follow(a, &e) && a->weights_failed != weights)
         log_error(NULL, "what was told of the weights cannot be obeyed", LOG_T("error", e.text));
     discovery_look(a);
     events_sweep(a);

@@ -14,12 +14,16 @@ int weights_follow(struct service *a, struct err *e)
     uint64_t stamp = weights_stamp(a->heritage->state_dir);
     struct weights_told told;
 
-    if (stamp == a->weights_seen || a->versions_unknown)
+    if (stamp == a->weights_seen)
         return 0;
-    a->weights_seen = stamp; /* a file that cannot be read is reported once */
-    if (weights_load(a->heritage->state_dir, &told, e))
+    if (weights_load(a->heritage->state_dir, &told, e)) {
+        a->weights_failed = stamp;
         return -1;
-    engine_pool_follow(a->calls.engines, &told);
+    }
+    if (!a->versions_unknown) {
+        a->weights_seen = stamp;
+        engine_pool_follow(a->calls.engines, &told);
+    }
     weights_told_done(&told);
     return 0;
 }

@@ -39,12 +39,14 @@ struct service {
     struct known_bodies *known; /* known beginnings of request bodies; made on first use */
     struct pause_order *drain;  /* a pause that waits for running calls, or NULL */
     const struct engine_home
-        *engine_home;            /* the --engine settings, and the folder of their changes */
-    uint64_t engines_seen;       /* stamp of the changes of engines that this worker has applied */
-    uint64_t weights_seen;       /* stamp of the changes of weights that this worker has applied */
-    struct fleet_orders *orders; /* what holds on all nodes; NULL: no fleet */
-    bool versions_unknown;       /* the fleet may have newer versions than `weights_seen` */
-    struct discovery *discovery; /* finds engines of --engine-source; made on first use */
+        *engine_home;      /* the --engine settings, and the folder of their changes */
+    uint64_t engines_seen; /* stamp of the changes of engines that this worker has applied */
+    uint64_t weights_seen; /* stamp of the changes of weights that this worker has applied */
+    /* stamps of changes that could not be applied; they are tried again each second */
+    uint64_t engines_failed, weights_failed;
+    struct fleet_orders *orders;    /* what holds on all nodes; NULL: no fleet */
+    bool versions_unknown;          /* the fleet may have newer versions than `weights_seen` */
+    struct discovery *discovery;    /* finds engines of --engine-source; made on first use */
     struct list_head engine_orders; /* changes of the engines in progress */
     struct list_head copies;        /* forks and imports in progress */
     struct list_head expiring;      /* sessions that are scored before they expire */
