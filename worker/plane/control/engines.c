@@ -58,6 +58,8 @@ static void commit_set(struct engine_order *o)
         return;
     }
     a->engines_seen = engine_set_stamp(a->heritage->state_dir);
+    if (o->edition > 0)
+        orders_note(a, o->edition);
     (void)close(o->lock_fd);
     o->lock_fd = -1;
     if (o->taken)

@@ -138,6 +138,10 @@ int weights_keep(struct service *a, struct str adapter, struct str version, stru
  * request's reach. */
 void admin_obey(struct service_request *r);
 
+/* orders_obey.c: notes that this worker and the state folder obey that edition of the fleet's
+ * orders. */
+void orders_note(struct service *a, uint64_t edition);
+
 /* Pauses or resumes this worker's model calls, as the fleet's orders say. */
 void pause_obey(struct service *a, bool paused);
 

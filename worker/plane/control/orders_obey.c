@@ -101,6 +101,19 @@ void orders_check_versions(struct service *a)
         log_error(NULL, "what was told of the weights cannot be obeyed", LOG_T("error", e.text));
 }
 
+void orders_note(struct service *a, uint64_t edition)
+{
+    struct board *b = a->heritage->board;
+    uint64_t node = atomic_load(&b->orders);
+
+    while (node < edition && !atomic_compare_exchange_weak(&b->orders, &node, edition))
+        ;
+    if (atomic_load(own_orders(a)) < edition + 1)
+        atomic_store(own_orders(a), edition + 1);
+    orders_check_versions(a);
+    log_debug(NULL, "the fleet's orders are obeyed", LOG_U("edition", edition));
+}
+
 int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_set, struct err *e)
 {
     struct board *b = a->heritage->board;
@@ -120,12 +133,7 @@ int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_s
             rc = obey_kind(a, (enum fleet_order)kind, o.values[kind], o.editions[kind] > node, e);
     }
     arena_done(&arena);
-    if (rc != 0)
-        return -1;
-    if (node < edition)
-        atomic_store(&b->orders, edition);
-    atomic_store(own_orders(a), edition + 1);
-    orders_check_versions(a);
-    log_debug(NULL, "the fleet's orders are obeyed", LOG_U("edition", edition));
-    return 0;
+    if (rc == 0 && !own_set)
+        orders_note(a, edition);
+    return rc == 0 ? 0 : -1;
 }

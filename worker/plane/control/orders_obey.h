@@ -19,8 +19,8 @@ struct service;
 uint64_t orders_obeyed(const struct service *a);
 
 /* Applies what was ordered after the edition that this worker obeys. `own_set`: the caller applies
- * the engines. Returns -1 if something cannot be applied now; it is tried again by the next call.
- */
+ * the engines, and calls orders_note then. Returns -1 if something cannot be applied now; it is
+ * tried again by the next call. */
 int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_set, struct err *e);
 
 /* Gives tokens no version while the fleet may have one that this worker has not read. */
