@@ -228,6 +228,9 @@ def test_orders_outlive_a_store_that_is_emptied(pair):
     g.wait_until(lambda: pair.entry("orders") == before, what="a node has restored the orders")
     assert order(pair, "b", "/admin/pause", {"mode": "hold"}).status == 200 and order(pair, "b", "/admin/resume", {}).status == 200
     assert [version(pair, node) for node in "ab"] == [7, 7]
+    pair.server.ask("FLUSHALL")
+    g.wait_until(lambda: order(pair, "b", "/admin/resume", {}).status == 200, 20, "b gives an order")
+    assert json.loads(pair.entry("orders")["value"])["version"]["value"] == "7", "an order before the others are restored erases none"
 
 
 def test_an_order_without_the_store_fails_and_changes_nothing(pair):

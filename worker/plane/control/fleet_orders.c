@@ -11,6 +11,7 @@
 #include "common/fleet/fleet_store.h"
 #include "common/fleet/place_table.h"
 #include "common/os/loop.h"
+#include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
 #include "worker/engine/pool/weights_file.h"
@@ -121,8 +122,9 @@ static int make_value(struct order_job *j, const struct orders_entry *o, struct 
 
 static void on_written(void *ctx, const struct store_answer *a);
 
-/* Writes the entry with the change. Editions are at least the clock's milliseconds: after a
- * failover that has lost an order, the next one gets a different edition. */
+/* Writes the entry with the change. A store that was emptied gets its entry back from the keepers
+ * first, because the new one would have this order alone. Editions are at least the clock's
+ * milliseconds: after a failover that has lost an order, the next one gets a different edition. */
 static void write_change(struct order_job *j, struct str text, uint64_t edition)
 {
     struct orders_entry o;
@@ -133,6 +135,9 @@ static void write_change(struct order_job *j, struct str text, uint64_t edition)
 
     if (rc != 0)
         (void)err_set(&e, ERR_STORAGE_FAILED, "the entry `orders` of the fleet's store is damaged");
+    else if (edition == 0 && atomic_load(&j->orders->service->heritage->board->orders) > 0)
+        rc = err_set(&e, ERR_STORAGE_UNAVAILABLE,
+                     "the fleet's store has lost its orders, and gets them back: send it again");
     else if (j->base > 0 && o.editions[j->kind] != j->base)
         rc = err_set(&e, ERR_STATE_CONFLICT, "another order was faster: send this one again");
     else
