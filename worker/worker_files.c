@@ -170,19 +170,25 @@ void worker_files_open(struct worker_files *f)
     f->copy = file_copy_new(&o);
 }
 
+static bool is_of_place(void *ctx, struct str session)
+{
+    const struct worker_files *f = ctx;
+    uint32_t index;
+
+    return ids_parse(session, &index) == 0 && index == f->index;
+}
+
 static void on_file(void *ctx, struct str session, struct str name)
 {
     struct worker_files *f = ctx;
-    uint32_t index;
 
-    if (ids_parse(session, &index) == 0 && index == f->index)
-        file_copy_add(f->copy, index, session, name);
+    file_copy_add(f->copy, f->index, session, name);
 }
 
 void worker_files_add_place(struct worker_files *f, uint32_t index)
 {
     f->index = index;
-    media_store_each(f->w->media, on_file, f);
+    media_store_each(f->w->media, is_of_place, on_file, f);
 }
 
 void worker_files_sweep(struct worker_files *f)

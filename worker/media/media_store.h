@@ -144,8 +144,8 @@ bool media_store_has(const struct media_store *m, struct str session_id, struct 
 int64_t media_store_read(const struct media_store *m, struct str session_id, struct str name,
                          uint64_t at, size_t n, struct buf *out, struct err *e);
 
-/* Calls fn with each file of each session. */
-void media_store_each(const struct media_store *m,
+/* Calls fn with each file of each session that `wants` returns true for. */
+void media_store_each(const struct media_store *m, bool (*wants)(void *ctx, struct str session_id),
                       void (*fn)(void *ctx, struct str session_id, struct str name), void *ctx);
 
 /* A file that comes in pieces. It gets its name at the end. */

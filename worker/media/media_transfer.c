@@ -82,7 +82,7 @@ static void each_of_session(const struct media_store *m, struct str id,
         (void)closedir(d);
 }
 
-void media_store_each(const struct media_store *m,
+void media_store_each(const struct media_store *m, bool (*wants)(void *ctx, struct str session_id),
                       void (*fn)(void *ctx, struct str session_id, struct str name), void *ctx)
 {
     char path[MEDIA_PATH_MAX];
@@ -92,7 +92,7 @@ void media_store_each(const struct media_store *m,
     (void)snprintf(path, sizeof(path), "%s/sessions", m->root);
     d = opendir(path);
     while (d && (entry = readdir(d)))
-        if (entry->d_name[0] != '.')
+        if (entry->d_name[0] != '.' && wants(ctx, str_cstr(entry->d_name)))
             each_of_session(m, str_cstr(entry->d_name), fn, ctx);
     if (d)
         (void)closedir(d);
