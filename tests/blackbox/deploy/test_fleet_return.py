@@ -169,6 +169,10 @@ def test_records_that_only_an_old_folder_has_are_reported(tmp_path):
         fleet.server.ask("HDEL", f"rg:{fleet.name}:sessions:{{{index}}}", gone["session_id"])
         assert fleet.chat("b", whole, "three").status == 200
         assert fleet.chat("b", torn, "other").status == 200
+        for n in range(2, 10):      # folders that were compared before
+            os.mkdir(f"{fleet['a'].folder}/state/worker-{index}.released-{n}")
+            with open(f"{fleet['a'].folder}/state/worker-{index}.released-{n}/compared", "xb"):
+                pass
         fleet["a"].start()
         folder = f"{fleet['a'].folder}/state/worker-{index}.lost"
         g.wait_until(lambda: os.path.exists(f"{folder}/compared"), 30, "the folder is compared")
