@@ -95,20 +95,24 @@ static void serve_folder(void *ctx)
 
 /* --- choosing --- */
 
-/* Parses "worker-INDEX.END" and "worker-INDEX.END-N". */
+/* Parses "worker-INDEX.END" and "worker-INDEX.END-N", and "dispatcher.released" like these. A lost
+ * dispatcher's folder is kept, because groups are not compared. */
 static bool parse_name(const char *name, uint32_t *ret_index, bool *ret_lost)
 {
     struct str text = str_cstr(name), end;
     size_t dot = str_find(text, STR("."), 0);
-    uint64_t index;
+    uint64_t index = FLEET_DISPATCHER;
 
-    if (dot == SIZE_MAX || !str_starts(text, STR("worker-")) ||
-        str_to_u64(str_sub(text, 7, dot - 7), 999999, &index))
+    if (dot == SIZE_MAX)
+        return false;
+    if (!str_eq(str_sub(text, 0, dot), STR("dispatcher")) &&
+        (!str_starts(text, STR("worker-")) ||
+         str_to_u64(str_sub(text, 7, dot - 7), 999999, &index)))
         return false;
     end = str_sub(text, dot + 1, SIZE_MAX);
     *ret_index = (uint32_t)index;
     *ret_lost = str_starts(end, STR(PLACE_FOLDER_LOST));
-    return *ret_lost || str_starts(end, STR(PLACE_FOLDER_RELEASED));
+    return (*ret_lost && index != FLEET_DISPATCHER) || str_starts(end, STR(PLACE_FOLDER_RELEASED));
 }
 
 /* Reports whether the store has all records of the place's owner. */
