@@ -191,9 +191,6 @@ def test_folders_that_are_put_aside_are_removed_later(fleet):
     assert fleet.chat("a", session, "one").status == 200
     wait_whole(fleet, session)
     index = index_of(session["session_id"])
-    state = f"{fleet['a'].folder}/state"
-    os.mkdir(f"{state}/dispatcher.released")
-    g.wait_until(lambda: "dispatcher.released" not in os.listdir(state), 30, "a dispatcher's folder is removed")
     for drains in (False, True):
         if drains:
             assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
@@ -205,3 +202,6 @@ def test_folders_that_are_put_aside_are_removed_later(fleet):
         g.wait_until(lambda: fleet["a"].has_line("removed a folder"), 30, "it is removed")
         g.wait_until(lambda: all("." not in name for name in folders(fleet["a"])), 30, "none is left")
     assert fleet.owner(index) == "b" and fleet.chat("a", session, "three").status == 200
+    state = f"{fleet['a'].folder}/state"
+    os.mkdir(f"{state}/dispatcher.released")
+    g.wait_until(lambda: "dispatcher.released" not in os.listdir(state), 30, "a dispatcher's folder is removed")
