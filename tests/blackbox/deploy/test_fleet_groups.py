@@ -203,6 +203,27 @@ def test_groups_wait_for_the_store(tmp_path):
         assert list(groups(front)) == ["one", "two"]
 
 
+def test_a_session_ends_after_the_store_knows_why(tmp_path):
+    with Fleet(tmp_path, "a", lease="20s") as fleet:
+        fleet["a"].allow(*ODD)
+        front = Front(fleet["a"])
+        submit(front, "one", n=1)
+        attempt, = claim(front, "r", 1)
+        path = f"/sessions/{attempt['session']['session_id']}"
+        end = f"/attempts/{attempt['attempt_id']}/end"
+        wait_whole(fleet)
+        fleet.server.process.send_signal(signal.SIGSTOP)
+        try:
+            ending = Later(lambda: front.post(end, {"executor": "test", "outcome": "error"}))
+            g.wait_until(lambda: front.get("/attempts").json()["attempts"] == [], 10, "the end is recorded here")
+            for _ in range(20):
+                assert front.get(path).json()["phase"] == "open"
+        finally:
+            fleet.server.process.send_signal(signal.SIGCONT)
+        assert ending.get().status == 200
+        g.wait_until(lambda: front.get(path).json().get("phase") != "open", 20, "the session is aborted")
+
+
 def test_a_node_without_dispatcher_has_none(tmp_path):
     with Fleet(tmp_path, "ab", lease=LEASE, start=False, **{"fleet-hold": "1s"}) as fleet:
         b = fleet["b"]
