@@ -82,6 +82,8 @@ static const char *find_obstacle(const struct fleet_keeper *k, const struct seen
     bool has_folder = ownership_has_folder(k, FLEET_DISPATCHER);
     bool has_all = p->whole || p->base == p->epoch; /* of what was answered */
 
+    if (ownership_is_avoided(k, FLEET_DISPATCHER))
+        return "its process died again and again at this node";
     if (p->version > k->entry.newest_record)
         return "its records have a newer version";
     if (!is_ours && !has_all)

@@ -190,7 +190,7 @@ void ownership_release(struct fleet_keeper *k, uint32_t index, uint64_t epoch);
  * records. */
 void ownership_release_idle(struct fleet_keeper *k);
 
-/* True if this node has released the place lately, because its worker died again and again. */
+/* True if this node has released the place lately, because its process died again and again. */
 bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 
 /* True if the state folder has sessions of the place. */

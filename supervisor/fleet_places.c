@@ -9,7 +9,8 @@
  *   an empty place  came from another node, and its sessions have ended: its worker ends, and the
  *                   keeper releases it. So is a place whose worker died again and again
  *
- * The dispatcher runs on the node that owns its place, in the same way.
+ * The dispatcher runs on the node that owns its place, in the same way. A dispatcher that died
+ * again and again gives its place up, too.
  */
 #include <signal.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 #include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
-enum { DEATHS_MAX = 5 /* of a worker of another node's place, in a row */ };
+enum { DEATHS_MAX = 5 /* of a dispatcher, or a worker of another node's place, in a row */ };
 
 /* --- start --- */
 
@@ -138,15 +139,26 @@ void fleet_places_put_vacant(const struct supervisor *s, uint32_t index)
         fleet_places_put_aside(s, index);
 }
 
+/* Reports whether no process can have the folder of a released place. While this node serves, a
+ * dispatcher that has ended may be replaced, unless it gave its place up. */
+static bool is_at_rest(const struct supervisor *s, const struct fleet_own_place *own)
+{
+    const struct process *p = &s->processes[BOARD_DISPATCHER];
+
+    if (s->phase != PHASE_SERVING)
+        return true;
+    return own->index == FLEET_DISPATCHER
+               ? own->abandoned_epoch == own->left_epoch && !p->wanted && !p->pid
+               : !fleet_places_is_served(s, own->index);
+}
+
 void fleet_places_put_released(const struct supervisor *s)
 {
     struct fleet_own_place own;
     char aside[PLACE_FOLDER_MAX];
 
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch == 0 && own.left_epoch > 0 &&
-            (s->phase != PHASE_SERVING ||
-             (own.index != FLEET_DISPATCHER && !fleet_places_is_served(s, own.index))) &&
+        if (own.epoch == 0 && own.left_epoch > 0 && is_at_rest(s, &own) &&
             rename_folder(s, own.index, PLACE_FOLDER_RELEASED, aside))
             log_info(NULL, "a place was released, its folder is kept",
                      place_table_log("index", own.index), LOG_T("folder", aside));
@@ -197,16 +209,23 @@ bool fleet_places_end(struct supervisor *s, const struct heritage_place *given)
 
 bool fleet_places_abandon_failed(struct supervisor *s, const struct process *p)
 {
+    bool is_dispatcher = p->heritage.role == ROLE_DISPATCHER;
+    uint32_t index = is_dispatcher ? FLEET_DISPATCHER : p->heritage.index;
     struct fleet_own_place own;
 
     if (s->phase != PHASE_SERVING || p->deaths < DEATHS_MAX ||
-        !place_table_find_own(s->fleet, p->heritage.index, &own) || own.epoch == 0 ||
-        !has_all(&own) || !place_table_has_successor(s->fleet))
+        !place_table_find_own(s->fleet, index, &own) || own.epoch == 0 || !has_all(&own) ||
+        !place_table_has_successor(s->fleet))
         return false;
-    log_error(NULL, "the worker of another node's place died again and again, giving up the place",
-              LOG_U("index", own.index), LOG_U("deaths", p->deaths));
-    place_table_abandon(s->fleet, own.index, own.epoch, true);
+    log_error(NULL,
+              is_dispatcher
+                  ? "the dispatcher died again and again, giving up its place"
+                  : "the worker of another node's place died again and again, giving up the place",
+              place_table_log("index", index), LOG_U("deaths", p->deaths));
+    place_table_abandon(s->fleet, index, own.epoch, true);
     reload_retire(s, p->heritage.slot);
+    if (is_dispatcher)
+        fleet_places_forget_dispatcher(s);
     return true;
 }
 
@@ -254,8 +273,9 @@ static void leave_dispatcher(const struct supervisor *s)
 {
     struct fleet_own_place own;
 
-    if (atomic_load(&s->board->leaving) != 0 &&
-        place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.epoch > 0 && has_all(&own))
+    if (!place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) || own.epoch == 0)
+        return;
+    if ((atomic_load(&s->board->leaving) != 0 || own.abandoned_epoch == own.epoch) && has_all(&own))
         place_table_report_left(s->fleet, FLEET_DISPATCHER, own.epoch);
 }
 
@@ -266,6 +286,15 @@ void fleet_places_forget_dispatcher(struct supervisor *s)
     if (fleet_places_is_taken(s, FLEET_DISPATCHER))
         fleet_places_put_aside(s, FLEET_DISPATCHER);
     s->fleet_generation--; /* the place may be owned again */
+}
+
+/* True if this node owns the dispatcher's place, and does not give it up. */
+static bool has_dispatcher(const struct supervisor *s)
+{
+    struct fleet_own_place own;
+
+    return place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.epoch > 0 &&
+           own.abandoned_epoch != own.epoch;
 }
 
 /* Prepares a dispatcher if this node owns its place, or ends it if another node does. */
@@ -282,7 +311,7 @@ static void want_dispatcher(struct supervisor *s)
             listeners_close_dispatcher(&s->listeners);
             fleet_places_put_aside(s, FLEET_DISPATCHER);
         }
-    } else if (place_table_own_epoch(s->fleet, FLEET_DISPATCHER) != 0 && !p->wanted && !p->pid) {
+    } else if (has_dispatcher(s) && !p->wanted && !p->pid) {
         spawn_prepare(s, BOARD_DISPATCHER);
         if (s->phase == PHASE_SERVING)
             spawn_start(s, BOARD_DISPATCHER);

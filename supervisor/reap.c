@@ -84,7 +84,8 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
         return;
     }
     p->deaths = clean || lived_ms >= BACKOFF_RESET_MS ? 0 : p->deaths + 1;
-    if (s->fleet && process_is_foreign(p) && fleet_places_abandon_failed(s, p))
+    if (s->fleet && (process_is_foreign(p) || p->heritage.role == ROLE_DISPATCHER) &&
+        fleet_places_abandon_failed(s, p))
         return;
     spawn_set_state(s, p->heritage.slot, BOARD_STARTING);
     spawn_later(s, p, lived_ms);

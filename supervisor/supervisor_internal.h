@@ -216,8 +216,8 @@ void fleet_places_put_vacant(const struct supervisor *s, uint32_t index);
 /* Renames the folders of places that this node has released: worker-INDEX.released. */
 void fleet_places_put_released(const struct supervisor *s);
 
-/* Gives up the place of a worker that died again and again, if another node can take it. Returns
- * false if this node keeps it. */
+/* Gives up the place of a worker or dispatcher that died again and again, if another node can take
+ * it. Returns false if this node keeps it. */
 bool fleet_places_abandon_failed(struct supervisor *s, const struct process *p);
 
 /* The worker of a place has ended. If this node gives the place up, reports it to the keeper as

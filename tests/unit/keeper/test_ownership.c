@@ -472,3 +472,23 @@ TEST(dispatcher_place, a_claim_that_is_answered_in_a_drain_is_released)
     cr_assert(own.epoch == 10 && own.left_epoch == 10);
     end_case(&f);
 }
+
+TEST(dispatcher_place, a_node_whose_dispatcher_died_again_and_again_avoids_it)
+{
+    const struct store_entry released = {.epoch = 11, .base = 11, .beat = 5, .whole = true};
+    struct keeper_case f;
+
+    begin_case(&f);
+    cr_assert(place_table_set_own(f.k.table, FLEET_DISPATCHER, 10, 0));
+    place_table_abandon(f.k.table, FLEET_DISPATCHER, 10, true);
+    place_table_report_left(f.k.table, FLEET_DISPATCHER, 10);
+    ownership_release_idle(&f.k);
+    cr_assert(f.store.n == 1 && f.store.released == FLEET_DISPATCHER);
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    list_dispatcher(&f, released, clock_boot_ms());
+    expect_no_claim(&f);
+    cr_assert(f.k.unserved == 1 && f.k.desk_complained_ms > 0);
+    f.k.avoided.at[0].until_ms = 1;
+    expect_claim(&f, 5);
+    end_case(&f);
+}
