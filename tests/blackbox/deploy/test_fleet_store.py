@@ -526,6 +526,19 @@ def test_a_claim_is_on_a_replica_before_its_answer(tmp_path):
         assert a["verdict"] == "lost" and "no replica" in a["why"]
 
 
+def test_a_repeated_record_is_a_write_that_a_replica_can_confirm(server):
+    def changes():
+        return server.ask("INFO", "persistence")["rdb_changes_since_last_save"]
+    with Driver(server.url()) as d:
+        e = d.begin(7, "a")
+        assert refusals(d.append(7, e, ["s", 0, 0, "r0"])) == {}
+        for record, verdict, writes in (("r0", {}, 1), ("other", {0: ("conflict", 1)}, 0)):
+            before = changes()
+            assert refusals(d.append(7, e, ["s", 0, 0, record])) == verdict
+            assert changes() - before == writes
+        assert d.renew("a", [7, e, False, 0])["refused"] == []
+
+
 def test_a_server_without_the_scripts_gets_them_again(server):
     with Driver(server.url()) as d:
         e = d.begin(7, "a")
