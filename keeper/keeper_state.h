@@ -197,7 +197,7 @@ bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
 
 /* Renames the folder of a vacant place, whose sessions ended at another node. False: it is in the
- * way. */
+ * way, or a worker has it yet. */
 bool ownership_put_vacant(const struct fleet_keeper *k, uint32_t index);
 
 /* --- adopting.c --- */

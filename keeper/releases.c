@@ -102,8 +102,11 @@ bool ownership_put_vacant(const struct fleet_keeper *k, uint32_t index)
 {
     char aside[PLACE_FOLDER_MAX];
     struct err e;
-    int rc = place_folder_rename(k->h->state_dir, index, PLACE_FOLDER_LOST, aside, &e);
+    int rc;
 
+    if (board_resolve(k->h->board, index) >= 0)
+        return false;
+    rc = place_folder_rename(k->h->state_dir, index, PLACE_FOLDER_LOST, aside, &e);
     if (rc < 0)
         log_error(NULL, "cannot put aside the sessions of a place that another node had",
                   LOG_U("index", index), LOG_T("reason", e.text));

@@ -268,6 +268,24 @@ TEST(ownership, vacant_indexes_of_the_block_are_used_first)
     end_case(&f);
 }
 
+TEST(ownership, the_folder_of_a_vacant_index_is_left_to_its_worker)
+{
+    struct store_entry vacant = {.epoch = 9, .base = 9, .beat = 5, .whole = true, .vacant = true};
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    list(&f, OWN, vacant, 1);
+    f.k.step = JOIN_PLACES;
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", f.folder, OWN);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    atomic_store(&f.h.board->slots[BOARD_WORKER0].state, BOARD_RETIRING);
+    (void)ownership_claim_block(&f.k, 1);
+    cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN + 1);
+    cr_assert_eq(rmdir(path), 0);
+    end_case(&f);
+}
+
 TEST(ownership, an_adopted_place_without_sessions_is_released_at_once)
 {
     const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
