@@ -241,6 +241,7 @@ def test_a_fleet(tmp_path):
         for node, n in (("a", 2), ("b", 1)):
             got = a.get(f"/stats?node={node}", headers=AS_ADMIN).json()["total"]
             assert got["sessions"] == n, got
+        g.wait_until(lambda: fleet.owner("d"), 20, "a node has the dispatcher")
         g.wait_until(lambda: all(p["whole"] for p in a.get("/fleet", headers=AS_ADMIN).json()["places"]), 20, "the store has all")
         places = len(a.get("/fleet", headers=AS_ADMIN).json()["places"])
         told = {"url": a.url, "key": ADMIN, "places": str(places), "ended": "3", "reward": "0.5"}
