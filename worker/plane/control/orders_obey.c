@@ -2,11 +2,17 @@
  * so the first worker that obeys an edition writes it, and the others follow the files. */
 #include "worker/plane/control/orders_obey.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
 #include "common/fleet/place_table.h"
+#include "common/os/file.h"
+#include "common/os/file_lock.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -114,26 +120,79 @@ void orders_note(struct service *a, uint64_t edition)
     log_debug(NULL, "the fleet's orders are obeyed", LOG_U("edition", edition));
 }
 
-int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_set, struct err *e)
+/* Locks the node's orders, so that no other worker writes an older version over a newer one. */
+static int lock_orders(const struct service *a, struct err *e)
 {
-    struct board *b = a->heritage->board;
-    uint64_t own = atomic_load(own_orders(a)), node = atomic_load(&b->orders);
-    uint64_t from =
-        own > 0 ? own - 1 : node; /* a new worker has the files, and the board's pause */
-    struct orders_entry o;
-    struct arena arena = {0};
+    char *path = path_join(a->heritage->state_dir, "orders.lock");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    free(path);
+    if (fd < 0)
+        return err_sys(e, ERR_STORAGE_FAILED, "the fleet's orders cannot be locked");
+    if (file_lock(fd, true, "orders.lock", e) == 0)
+        return fd;
+    e->kind = ERR_STORAGE_FAILED;
+    (void)close(fd);
+    return -1;
+}
+
+/* Applies what the files and the board have for the whole node. */
+static int follow_node(struct service *a, struct err *e)
+{
+    const struct board *b = a->heritage->board;
+    uint32_t paused = atomic_load(&b->paused);
+
+    if (paused != atomic_load(&b->slots[a->heritage->slot].paused))
+        pause_obey(a, paused != 0);
+    return engines_follow(a, e) || weights_follow(a, e) ? -1 : 0;
+}
+
+/* Applies the kinds that were ordered after `from`. One that fails keeps no other back. */
+static int obey_kinds(struct service *a, const struct orders_entry *o, uint64_t from, bool own_set,
+                      struct err *e)
+{
+    static uint64_t applied[FLEET_ORDER_KINDS]; /* editions; also of orders that failed in part */
+
+    uint64_t node = atomic_load(&a->heritage->board->orders);
     int rc = 0;
 
-    if (own > 0 && from >= edition)
+    for (unsigned kind = 0; kind < FLEET_ORDER_KINDS; kind++) {
+        if (!o->values[kind] || o->editions[kind] <= MAX_OF(from, applied[kind]) ||
+            (own_set && kind == FLEET_ENGINES))
+            continue;
+        if (obey_kind(a, (enum fleet_order)kind, o->values[kind], o->editions[kind] > node, e))
+            rc = -1;
+        else
+            applied[kind] = o->editions[kind];
+    }
+    return rc;
+}
+
+/* A new worker has the node's orders in the files. So has one of which the store has lost some. */
+int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_set, struct err *e)
+{
+    uint64_t own = atomic_load(own_orders(a)), node = atomic_load(&a->heritage->board->orders);
+    struct arena arena = {0};
+    struct orders_entry o;
+    int fd, rc = 0;
+
+    if (own > edition && own > node)
         return 0;
+    fd = lock_orders(a, e);
+    if (fd < 0)
+        return -1;
+    node = atomic_load(&a->heritage->board->orders);
+    if (own == 0 || node > edition) {
+        rc = follow_node(a, e);
+        own = node + 1;
+    }
     if (orders_entry_read(&arena, text, &o))
         rc = err_set(e, ERR_STORAGE_FAILED, "the entry `orders` of the fleet's store is damaged");
-    for (unsigned kind = 0; rc == 0 && kind < FLEET_ORDER_KINDS; kind++) {
-        if (o.values[kind] && o.editions[kind] > from && !(own_set && kind == FLEET_ENGINES))
-            rc = obey_kind(a, (enum fleet_order)kind, o.values[kind], o.editions[kind] > node, e);
-    }
+    if (rc == 0)
+        rc = obey_kinds(a, &o, own - 1, own_set, e);
     arena_done(&arena);
     if (rc == 0 && !own_set)
-        orders_note(a, edition);
-    return rc == 0 ? 0 : -1;
+        orders_note(a, MAX_OF(edition, own - 1));
+    (void)close(fd);
+    return rc;
 }
