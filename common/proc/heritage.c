@@ -89,6 +89,14 @@ void heritage_write_unreachable(const struct heritage *h, struct buf *out)
     json_out_end_obj(&o);
 }
 
+bool heritage_obeys(const struct heritage *h, unsigned slot)
+{
+    uint64_t own = atomic_load_explicit(&h->board->slots[slot].orders, memory_order_relaxed);
+
+    return own > atomic_load_explicit(&h->board->orders, memory_order_relaxed) &&
+           own >= place_table_orders(h->fleet);
+}
+
 int heritage_check_ready(const struct heritage *h, const char **ret_reason)
 {
     uint64_t orders = board_orders(h->board);

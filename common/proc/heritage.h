@@ -94,6 +94,10 @@ struct heritage_load {
 
 void heritage_measure_load(const struct heritage *h, struct heritage_load *ret);
 
+/* Reports whether the worker in the slot obeys the newest orders that its node knows. Only in a
+ * fleet. */
+bool heritage_obeys(const struct heritage *h, unsigned slot);
+
 /* Answers /ready like board_check_ready. A node of a fleet must also obey the fleet's orders. */
 int heritage_check_ready(const struct heritage *h, const char **ret_reason);
 

@@ -292,7 +292,7 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
     }
     if (!route && dispatch_finishes(r->service, r->x))
         exchange_finish(r->x, 1); /* until its model call has begun */
-    if (check_born(r, &e) != 0 || service_check_owner(r, &e) != 0) {
+    if (check_born(r, &e) != 0 || service_check_owner(r, !route, &e) != 0) {
         if (!parked_hold(r, route != NULL, &e))
             refuse(r, route, &e);
         return;

@@ -25,6 +25,7 @@ struct parked_request {
     struct residency_waiter waiter;
     struct service_request held; /* asked again for its owner */
     char id[ID_TEXT_MAX];        /* text of held.id */
+    bool is_call;                /* the held request is a model call */
     uint64_t until_ms;
     struct loop_timer again;
     struct body_read *body;        /* parsed body of a control request, owned */
@@ -97,8 +98,8 @@ static void on_hold(struct loop_timer *t)
     struct body_read *body = p->body;
     struct err e = {0};
 
-    if (service_check_owner(&p->held, &e) && e.kind == ERR_STORAGE_UNAVAILABLE && !a->draining &&
-        loop_now_ms(a->calls.loop) < p->until_ms) {
+    if (service_check_owner(&p->held, p->is_call, &e) && e.kind == ERR_STORAGE_UNAVAILABLE &&
+        !a->draining && loop_now_ms(a->calls.loop) < p->until_ms) {
         loop_timer_set(a->calls.loop, t, HOLD_POLL_MS, on_hold);
         return;
     }
@@ -119,6 +120,7 @@ bool parked_hold(struct service_request *r, bool control, const struct err *why)
         return false;
     p = parked_new(r);
     p->held = *r;
+    p->is_call = !control;
     if (r->id.p) {
         memcpy(p->id, r->id.p, r->id.len);
         p->held.id = str_of(p->id, r->id.len);

@@ -18,15 +18,16 @@
 #include "worker/plane/control/orders_obey.h"
 #include "worker/plane/service/service.h"
 
-enum { LOOK_MS = 50, WRITES_MAX = 8 };
+enum { LOOK_MS = 50, WRITES_MAX = 8, RETRY_MS = 1000, RETRY_MAX_MS = 30000 };
 
 struct fleet_orders {
     struct service *service;
     struct store *store;
     struct list_head jobs;
     struct loop_timer look;
-    bool reading;    /* the entry is being read, because an edition was missed */
-    uint64_t faulty; /* edition that cannot be obeyed, which was logged; 0: none */
+    bool reading;               /* the entry is being read, because an edition was missed */
+    uint64_t faulty;            /* edition that cannot be obeyed, which was logged; 0: none */
+    uint64_t wait_ms, again_ms; /* delay after the last try of that, and the next try's time */
 };
 
 /* A call to this file. */
@@ -280,23 +281,30 @@ static void on_missed_read(void *ctx, uint64_t edition, const struct err *e)
 
     (void)edition;
     o->reading = false;
-    if (e && e->kind != ERR_STORAGE_UNAVAILABLE && e->kind != ERR_STATE_CONFLICT &&
-        o->faulty != known) {
+    if (!e)
+        o->wait_ms = o->again_ms = 0;
+    if (!e || e->kind == ERR_STORAGE_UNAVAILABLE || e->kind == ERR_STATE_CONFLICT)
+        return;
+    o->wait_ms = MIN_OF(MAX_OF(2 * o->wait_ms, (uint64_t)RETRY_MS), (uint64_t)RETRY_MAX_MS);
+    if (o->faulty != known) {
         o->faulty = known;
+        o->wait_ms = RETRY_MS;
         log_error(NULL, "the fleet's orders cannot be obeyed, model calls wait",
                   LOG_T("reason", e->text));
     }
+    o->again_ms = loop_now_ms(o->service->calls.loop) + o->wait_ms;
 }
 
 static void on_orders_look(struct loop_timer *t)
 {
     struct fleet_orders *o = CONTAINER_OF(t, struct fleet_orders, look);
     struct service *a = o->service;
-    uint64_t own = orders_obeyed(a);
+    uint64_t known = place_table_orders(a->heritage->fleet);
 
     loop_timer_set(a->calls.loop, t, LOOK_MS, on_orders_look);
     orders_check_versions(a);
-    if (o->reading || (own > 0 && own >= place_table_orders(a->heritage->fleet)))
+    if (o->reading || heritage_obeys(a->heritage, a->heritage->slot) ||
+        (o->faulty == known && loop_now_ms(a->calls.loop) < o->again_ms))
         return;
     o->reading = true;
     (void)start_job(a, &(struct order_job){.fn = on_missed_read, .ctx = o});

@@ -1,6 +1,5 @@
 /* Decides whether there is space for more sessions, and for more answers of a session. Both planes
  * use this. */
-#include "common/fleet/place_table.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -41,23 +40,20 @@ bool service_serves_index(const struct service *a, uint32_t index)
 /* A model call must not run under orders that the fleet has left. */
 static int check_orders(const struct heritage *h, struct err *e)
 {
-    uint64_t own;
-
-    if (!h->fleet)
-        return 0;
-    own = atomic_load_explicit(&h->board->slots[h->slot].orders, memory_order_relaxed);
-    if (own > 0 && own >= place_table_orders(h->fleet))
+    if (!h->fleet || heritage_obeys(h, h->slot))
         return 0;
     return err_set(e, ERR_STORAGE_UNAVAILABLE,
                    "this node is reading the orders of its fleet: repeat the request");
 }
 
-int service_check_owner(const struct service_request *r, struct err *e)
+int service_check_owner(const struct service_request *r, bool is_call, struct err *e)
 {
     const struct ledger *l = r->service->calls.ledger;
 
+    if (r->id_valid && ledger_check_owner(l, r->id, e))
+        return -1;
     if (r->id_valid)
-        return ledger_check_owner(l, r->id, e) || check_orders(r->service->heritage, e) ? -1 : 0;
+        return is_call ? check_orders(r->service->heritage, e) : 0;
     return !r->id.p && is_for_all(r) ? ledger_check_all_read(l, e) : 0;
 }
 

@@ -76,10 +76,11 @@ struct service_request {
     bool was_held;    /* it has waited for the fleet's store */
 };
 
-/* Returns -1 with *e if a different node of the fleet may own the session's place, the session is
- * lost, or this worker does not obey the newest orders of the fleet yet. A request for all sessions
- * fails while some are being read from the fleet's store. */
-int service_check_owner(const struct service_request *r, struct err *e);
+/* Returns -1 with *e if a different node of the fleet may own the session's place, or the session
+ * is lost. A model call (`is_call`) fails also if this worker does not obey the newest orders of
+ * the fleet yet, and a request for all sessions while some are being read from the fleet's store.
+ */
+int service_check_owner(const struct service_request *r, bool is_call, struct err *e);
 
 /* Reports whether sessions of that index live in this worker. */
 bool service_serves_index(const struct service *a, uint32_t index);
