@@ -245,6 +245,24 @@ def test_an_order_without_the_store_fails_and_changes_nothing(pair):
     assert [version(pair, node) for node in "ab"] == [7, 7]
 
 
+def test_an_order_that_a_node_cannot_obey_holds_its_model_calls_alone(pair):
+    b = pair["b"]
+    b.allow("cannot be obeyed")
+    session = pair.create("b")
+    assert order(pair, "a", "/admin/weight_version", {"version": 7}).status == 200
+    with open(f"{b.folder}/state/weights.json", "w") as f:
+        f.write("damaged")
+    answer = order(pair, "a", "/admin/weight_version", {"version": 8})
+    assert answer.status == 503 and "(b)" in answer.text, answer.text
+    assert order(pair, "a", "/admin/pause", {"mode": "hold"}).status == 503
+    g.wait_until(lambda: b.get("/health").json()["paused"] == 1, 20, "b obeys the pause")
+    assert b.get(f"/sessions/{session['session_id']}", headers=AS_ADMIN).status == 200
+    g.wait_until(lambda: b.log().count("the fleet's orders cannot be obeyed") >= 1, 20, "b reports it")
+    os.unlink(f"{b.folder}/state/weights.json")
+    assert order(pair, "a", "/admin/resume", {}).status == 200
+    assert [version(pair, node) for node in "ab"] == [8, 8]
+
+
 # --- engines ---
 
 def wait_engines(fleet, nodes, *names):
