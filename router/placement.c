@@ -14,7 +14,7 @@ struct candidates {
 
 static double load_of(uint32_t sessions, uint32_t calls, uint32_t capacity)
 {
-    return ((double)sessions + (double)CALL_WEIGHT * calls) / capacity;
+    return capacity > 0 ? ((double)sessions + (double)CALL_WEIGHT * calls) / capacity : UINT32_MAX;
 }
 
 /* Draws two of the nodes that are up: the k-th of them replaces a drawn one with probability 1/k.

@@ -9,7 +9,7 @@
 
 struct place_table;
 
-/* What this node has to do now, which the place table shows later. */
+/* What this node has to do now (heritage_load), which the place table shows later. */
 struct placement_load {
     uint32_t sessions, calls, capacity;
 };

@@ -1,12 +1,14 @@
 #include "worker/worker_figures.h"
 
 #include "common/proc/board.h"
+#include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/plane/api/dispatch.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_totals.h"
+#include "worker/sink/sink.h"
 #include "worker/worker_state.h"
 
 static void publish_bytes(const struct worker_state *w, struct server_bytes b)
@@ -36,8 +38,12 @@ void worker_figures_publish(const struct worker_state *w, struct server_bytes b)
     const struct call_env *env = &w->service.calls;
     struct board_slot *slot = &w->h->board->slots[w->h->slot];
     struct session_totals t;
+    bool full;
 
     session_store_totals(env->store, &t);
+    full = w->service.disk_low || sinks_full(w->service.sinks) ||
+           t.tokens > (uint64_t)w->h->config->max_live_tokens;
+    atomic_store_explicit(&slot->full, full, memory_order_relaxed);
     for (int phase = 0; phase < SESSION_PHASES; phase++)
         metrics_set_at(env->page, METRIC_sessions, phases[phase], t.phases[phase]);
     metrics_set_at(env->page, METRIC_sessions, METRIC_PHASE_COPYING, t.copying);

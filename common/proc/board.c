@@ -82,6 +82,16 @@ unsigned board_workers_paused(const struct board *b)
     return paused;
 }
 
+unsigned board_workers_full(const struct board *b)
+{
+    unsigned full = 0;
+
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
+        full += board_ready(b, BOARD_WORKER0 + i) && !board_is_foreign(b, i) &&
+                atomic_load_explicit(&b->slots[BOARD_WORKER0 + i].full, memory_order_relaxed);
+    return full;
+}
+
 uint64_t board_orders(const struct board *b)
 {
     uint64_t least = UINT64_MAX;
@@ -261,6 +271,7 @@ uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 void board_forget_engines(struct board *b, unsigned slot)
 {
     atomic_store_explicit(&b->slots[slot].paused, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->slots[slot].full, 0, memory_order_relaxed);
     atomic_store_explicit(&b->slots[slot].orders, 0, memory_order_relaxed);
     for (unsigned i = 0; i < BOARD_ENGINES_MAX; i++)
         atomic_store(&b->slots[slot].engine_inflight[i], 0);

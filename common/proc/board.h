@@ -61,6 +61,7 @@ struct board_slot {
     _Atomic uint32_t came;  /* worker: 1 if its index came from another node of the fleet */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it is paused, so that model calls wait */
+    _Atomic uint32_t full;         /* worker: 1 while its disk, sinks or tokens refuse sessions */
     /* worker: 1 + the edition of the fleet's orders that it obeys; 0: it has read none */
     _Atomic uint64_t orders;
     _Atomic uint32_t waiting; /* worker: calls running or queued, for `rollgate top` */
@@ -142,7 +143,7 @@ bool board_kv_older(const struct board *b, unsigned slot, uint64_t since_us);
 bool board_kv_untold(const struct board *b);
 
 /* Resets the engine figures of the slot, whose worker has ended or not begun: no engines, nothing
- * held, not paused, no orders read. */
+ * held, not paused, not full, no orders read. */
 void board_forget_engines(struct board *b, unsigned slot);
 
 /* Returns the number of workers that serve indexes of this node's block. After scaling their places
@@ -151,6 +152,9 @@ unsigned board_workers_ready(const struct board *b);
 
 /* Returns the number of workers that are paused (POST /admin/pause). */
 unsigned board_workers_paused(const struct board *b);
+
+/* Returns the number of workers of this node's block that take no new sessions. */
+unsigned board_workers_full(const struct board *b);
 
 /* Returns 1 + the edition of the fleet's orders that all serving workers obey. Returns 0 if there
  * is no such worker, or one has read no orders. */

@@ -88,8 +88,9 @@ struct heritage {
 
 /* What a node has to do now. A running call counts as four sessions. */
 struct heritage_load {
-    uint32_t sessions, calls, capacity; /* open sessions, running calls, most open sessions */
-    uint32_t load;                      /* in thousandths of the capacity */
+    /* live sessions, running calls, most live sessions (0: it takes no new ones) */
+    uint32_t sessions, calls, capacity;
+    uint32_t load; /* in thousandths of the capacity */
 };
 
 void heritage_measure_load(const struct heritage *h, struct heritage_load *ret);

@@ -49,6 +49,8 @@ TEST(placement, a_full_node_asks_any_that_is_not)
     place_table_set_self(t, add_node(t, "self", 0, 0));
     other = add_node(t, "other", 990, 0);
     cr_assert_eq(choose(t, CAPACITY, 0), other);
+    cr_assert_eq(placement_choose(t, &(struct placement_load){0, 0, 0}, 7), other,
+                 "a node without capacity takes none");
     (void)add_node(t, "other", CAPACITY, 0);
     cr_assert_eq(choose(t, CAPACITY, 0), FLEET_NO_NODE);
     place_table_free(t);
