@@ -9,9 +9,9 @@
  *            this worker obeys, model calls wait (service_check_owner)
  *
  * Only what was ordered after the edition that this worker obeys is applied. So an order to one
- * node ("here=1") holds until the next one of its kind to the fleet. While the store does not
- * answer for a lease, tokens get no version from the trainer, because the fleet may have a newer
- * one. Nothing of this exists without --fleet.
+ * node ("here=1") holds until the next one of its kind to the fleet, or the node's restart. While
+ * the store does not answer for a lease, tokens get no version from the trainer, because the fleet
+ * may have a newer one. Nothing of this exists without --fleet.
  */
 #ifndef RG_CONTROL_FLEET_ORDERS_H
 #define RG_CONTROL_FLEET_ORDERS_H
