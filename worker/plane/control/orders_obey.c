@@ -168,7 +168,9 @@ static int obey_kinds(struct service *a, const struct orders_entry *o, uint64_t 
     return rc;
 }
 
-/* A new worker has the node's orders in the files. So has one of which the store has lost some. */
+/* A new worker has the node's orders in the files. The store may have lost orders that the node
+ * has.
+ */
 int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_set, struct err *e)
 {
     uint64_t own = atomic_load(own_orders(a)), node = atomic_load(&a->heritage->board->orders);
