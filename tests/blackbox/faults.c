@@ -17,8 +17,8 @@
  *   folder      opendir waits in threads beside the first until the file is gone: a helper that
  *               links pictures comes late
  *   entries     readdir fails with the errno that stands in the file, for folders of "where"
- *   print       strtod waits in threads beside the first until the file is gone: a helper that
- *               writes logprobs does not come back
+ *   print       strtod and log10 wait in threads beside the first until the file is gone: a helper
+ *               that reads or writes logprobs does not come back
  *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
  *               end after some time does so after one step; "100 4711": in the process 4711 alone
  *   flock       fails with the errno that stands in the file, for all files, or those of "where"
@@ -31,6 +31,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,6 +266,17 @@ double strtod(const char *text, char **end)
     if (is_looked_at())
         wait_beside("print");
     return real(text, end);
+}
+
+double log10(double x)
+{
+    static double (*real)(double);
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "log10");
+    if (is_looked_at())
+        wait_beside("print");
+    return real(x);
 }
 
 int madvise(void *at, size_t size, int advice)

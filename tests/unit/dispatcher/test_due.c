@@ -28,6 +28,7 @@ TEST(due, no_lease_runs_while_requests_are_refused)
     submit(&d.book, "g", "");
     g = book_group(&d.book, STR("g"));
     a = claim(&d.book, "x", 2000);
+    cr_assert(g && a);
     a->lease_due_ms = g->taken_until_ms = 1100;
     cr_assert_eq(desk_copy_open(&d, &e), 0, "%s", e.text);
     desk_copy_start(&d, on_read);
