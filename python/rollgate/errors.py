@@ -218,6 +218,10 @@ class NoOwner(Retryable):
     code = "no_owner"
 
 
+class FleetPartial(Retryable):
+    code = "fleet_partial"
+
+
 class StorageFull(Retryable):
     code = "storage_full"
 

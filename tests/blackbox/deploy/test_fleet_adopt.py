@@ -13,7 +13,8 @@ from fleet_kit import AS_ADMIN, Fleet, index_of
 
 LEASE = "1s"
 ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "another node has a place",
-       "a place without an owner", "a journal of a place", "watching its beat", "process ended on a signal")
+       "a place without an owner", "a journal of a place", "watching its beat", "process ended on a signal",
+       "store lacks records of a place")
 
 
 @pytest.fixture

@@ -217,9 +217,9 @@ def test_beats_are_learned_without_lists(store):
         return store.ask("INFO", "commandstats").get("cmdstat_subscribe", {}).get("calls", 0)
 
     def beat():
-        return int(store.ask("HGET", "rg:test:beats", "a"))
+        return int(store.ask("HGET", "rg:test:beats", "a") or 0)
 
-    g.wait_until(lambda: states(nodes[0]) == {"a": "up", "b": "up"}, 20, "both are known")
+    g.wait_until(lambda: states(nodes[0]) == {"a": "up", "b": "up"} and beat(), 20, "both are known and renew")
     first, before = beat(), lists()
     g.wait_until(lambda: beat() >= first + 20, 60, "four leases pass")
     assert lists() - before <= 10, "a node reads the whole list once in four leases"
