@@ -103,6 +103,7 @@ static void end_arrival(struct worker_files *f, struct str path)
     media_arrival_free(map_take(&f->arrivals, path));
 }
 
+/* A piece has all these parameters. NOLINTNEXTLINE(readability-function-size) */
 static int add_piece(void *ctx, struct str session, struct str name, uint64_t n, struct str bytes,
                      bool last, struct err *e)
 {

@@ -34,7 +34,7 @@ struct old_journal {
 };
 
 /* Reads the folder; for a helper thread (task_work.fn, ctx is the journal). */
-int old_journal_read(void *journal, void *tool, struct err *e);
+int old_journal_read(void *ctx, void *tool, struct err *e);
 
 /* Compares what was read. Logs an error for each session with missing records. Returns -1 if the
  * store does not answer. */

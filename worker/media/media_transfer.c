@@ -45,6 +45,7 @@ bool media_store_has(const struct media_store *m, struct str session_id, struct 
     return access(p.own, F_OK) == 0;
 }
 
+/* A part of a file has all these parameters. NOLINTNEXTLINE(readability-function-size) */
 int64_t media_store_read(const struct media_store *m, struct str session_id, struct str name,
                          uint64_t at, size_t n, struct buf *out, struct err *e)
 {

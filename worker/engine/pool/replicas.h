@@ -111,7 +111,7 @@ struct replicas {
  * pool_forget: one is about to be freed, and no call runs there; pool_tried: a trial is over. */
 void pool_changed(struct engine_pool *p);
 void pool_forget(struct engine_pool *p, struct replica *r);
-void pool_tried(struct engine_pool *p);
+void pool_tried(struct engine_pool *one);
 
 /* Starts without replicas: replicas_set opens them and starts probing. The options are borrowed. */
 void replicas_begin(struct replicas *r, const struct engine_options *o);
