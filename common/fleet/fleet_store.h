@@ -5,9 +5,11 @@
  *
  *     entry            key             value
  *     node, block      "node:NAME"     text of its writer, with an edition
- *     orders, fleet    "orders"        the same
- *     place            "place:INDEX"   owner, epoch, beat, whole, vacant (FLEET_DISPATCHER:
- * "place:d") log of a session                 records first .. next-1
+ *     orders, fleet    "orders"        text of its writer, with an edition
+ *     place            "place:INDEX"   owner, epoch, beat, whole, vacant
+ *     log of a session                 records first .. next-1
+ *
+ * The dispatcher's place (FLEET_DISPATCHER) has the key "place:d".
  *
  * Calls on one store are done in the order in which they were made. Only claims may overtake and be
  * overtaken. Each call ends with one call of its function, never before the call has returned.
@@ -232,9 +234,8 @@ static inline void store_read(struct store *s, uint32_t place, struct str sessio
 }
 
 /* Writes an entry that is no place. Refuses an edition that is not above the stored one, unless the
- * value is the same. An empty value gives the entry up, and a
- * node's beat. With edition 0 and an empty value the call
- * reads an entry: STORE_DONE means that there is none. */
+ * value is the same. An empty value releases the entry, and removes the beat of its node. With
+ * edition 0 and an empty value the call only reads: STORE_DONE means that there is no value. */
 static inline void store_put(struct store *s, struct str key, struct str value, uint64_t edition,
                              struct store_call call)
 {
