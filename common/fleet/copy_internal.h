@@ -32,25 +32,26 @@ struct copy_place {
     uint32_t index;
     struct journal *journal;
     enum copy_state state;
-    uint64_t epoch;     /* the keeper's; 0: the place is not owned */
-    unsigned round;     /* number of the comparison; answers of older ones are ignored */
-    bool asked;         /* the lengths were requested */
-    bool verifies;      /* the last common record of each log is sent again */
-    bool served;        /* a comparison under this epoch has ended */
-    bool reported;      /* the place table shows the place as whole */
-    bool away;          /* the store does not answer, which was logged */
-    bool level;         /* nothing from before the last comparison is behind */
-    uint64_t full_ms;   /* time before which nothing is sent */
-    uint64_t fenced_ms; /* clock_boot_ms of the refusal */
-    uint64_t n_behind, told_behind; /* records that the store lacks; number in the place table */
-    size_t in_flight;               /* bytes of appends without an answer */
-    struct list_head behind;        /* copy_log.behind: logs that have more to send */
-    struct list_head unasked;       /* copy_log.unasked: logs to read, the next one first */
-    size_t n_logs;                  /* sessions with records here or in the store */
-    bool told_empty;                /* the place table shows that no session has records */
-    size_t n_unread, n_reading;     /* unread logs; those being read, which left the list */
-    uint64_t read_ms;               /* time before which no log is read; 0: no pause */
-    bool proved;                    /* a record of a log that was read was sent in this round */
+    uint64_t epoch;             /* the keeper's; 0: the place is not owned */
+    unsigned round;             /* number of the comparison; answers of older ones are ignored */
+    bool asked;                 /* the lengths were requested */
+    bool verifies;              /* the last common record of each log is sent again */
+    bool served;                /* a comparison under this epoch has ended */
+    bool reported_whole;        /* the place table shows the place as whole */
+    bool away;                  /* the store does not answer, which was logged */
+    bool level;                 /* nothing from before the last comparison is behind */
+    uint64_t full_ms;           /* time before which nothing is sent */
+    uint64_t fenced_ms;         /* clock_boot_ms of the refusal */
+    uint64_t n_behind;          /* records that the store lacks */
+    uint64_t reported_behind;   /* n_behind that the place table shows */
+    size_t in_flight;           /* bytes of appends without an answer */
+    struct list_head behind;    /* copy_log.behind: logs that have more to send */
+    struct list_head unasked;   /* copy_log.unasked: logs to read, the next one first */
+    size_t n_logs;              /* sessions with records here or in the store */
+    bool reported_empty;        /* the place table shows that no session has records */
+    size_t n_unread, n_reading; /* unread logs; those being read, which left the list */
+    uint64_t read_ms;           /* time before which no log is read; 0: no pause */
+    bool proved;                /* a record of a log that was read was sent in this round */
 };
 
 struct copy_wait {

@@ -70,13 +70,19 @@ void copy_send_later(struct copy_log *l)
     loop_task_post(c->o.loop, &c->work, copy_on_work);
 }
 
+/* Reports whether the store may lack something of the log. */
+static bool has_unsent(const struct copy_log *l)
+{
+    return l->sent < l->numbers.n || l->ended || l->rewrite || l->cut;
+}
+
 /* Sends the log again from record n on. */
 void copy_send_again(struct copy_log *l, size_t n)
 {
     l->sent = MIN_OF(n, l->numbers.n);
     copy_set_stored(l, l->sent);
     l->reset = l->place->copy->calls;
-    if (l->sent < l->numbers.n || l->ended || l->rewrite || l->cut)
+    if (has_unsent(l))
         copy_send_later(l);
 }
 
@@ -240,7 +246,7 @@ struct place_name {
     char text[16];
 };
 
-/* Returns what errors call the place. */
+/* Returns the name of the place in errors. */
 static struct place_name name_place(uint32_t index)
 {
     struct place_name name = {"d"};
@@ -477,7 +483,7 @@ void second_copy_forget(struct second_copy *c, void *ctx)
 /* --- places --- */
 
 /* Fails the requests that wait for unread sessions of the place. */
-static void give_up_unread(const struct copy_place *p)
+static void report_unread(const struct copy_place *p)
 {
     struct map_slot *slot;
 
@@ -497,32 +503,23 @@ static void follow_epoch(struct copy_place *p)
     if (epoch == p->epoch || !p->journal)
         return;
     p->epoch = epoch;
-    p->asked = p->reported = p->told_empty = false;
+    p->asked = p->reported_whole = p->reported_empty = false;
     p->round++;
     p->verifies = true;
     p->served = false;
     p->state = epoch ? COPY_COMPARING : COPY_CLOSED;
     if (!epoch)
-        give_up_unread(p);
-}
-
-/* Returns when the last successful renewal was sent. */
-static uint64_t renewed_ms(const struct copy_place *p)
-{
-    struct fleet_own_place own;
-
-    for (size_t at = 0; place_table_next_own(p->copy->o.table, &at, &own);)
-        if (own.index == p->index)
-            return own.renewed_ms;
-    return 0;
+        report_unread(p);
 }
 
 /* Connects again if the server refuses an epoch that the keeper has renewed since. */
 static void check_fence(struct copy_place *p)
 {
     struct second_copy *c = p->copy;
+    struct fleet_own_place own;
 
-    if (p->state != COPY_FENCED || renewed_ms(p) <= p->fenced_ms)
+    if (p->state != COPY_FENCED || !place_table_find_own(c->o.table, p->index, &own) ||
+        own.renewed_ms <= p->fenced_ms)
         return;
     log_warn(NULL, "fleet: the store refuses an epoch that it renews, connecting anew",
              place_table_log("place", p->index), LOG_U("epoch", p->epoch));
@@ -546,16 +543,16 @@ static void report_place(struct copy_place *p)
 {
     struct place_table *t = p->copy->o.table;
 
-    if (p->n_behind != p->told_behind)
+    if (p->n_behind != p->reported_behind)
         place_table_report_behind(t, p->index, p->n_behind);
-    p->told_behind = p->n_behind;
-    if (!p->reported && p->n_behind == 0 && may_answer(p) && has_other_logs(p)) {
+    p->reported_behind = p->n_behind;
+    if (!p->reported_whole && p->n_behind == 0 && may_answer(p) && has_other_logs(p)) {
         place_table_report_whole(t, p->index, p->epoch);
-        p->reported = true;
+        p->reported_whole = true;
     }
-    if (p->told_empty != (p->reported && p->n_logs == 0)) {
-        p->told_empty = !p->told_empty;
-        place_table_report_empty(t, p->index, p->told_empty ? p->epoch : 0);
+    if (p->reported_empty != (p->reported_whole && p->n_logs == 0)) {
+        p->reported_empty = !p->reported_empty;
+        place_table_report_empty(t, p->index, p->reported_empty ? p->epoch : 0);
     }
 }
 
@@ -605,7 +602,7 @@ void second_copy_resume(struct second_copy *c, struct str session)
 {
     struct copy_log *l = copy_find(c, session);
 
-    if (l && (l->sent < l->numbers.n || l->ended || l->rewrite || l->cut))
+    if (l && has_unsent(l))
         copy_send_later(l);
 }
 
@@ -661,7 +658,7 @@ static void report_left(const struct second_copy *c)
     for (size_t i = 0; i < c->places.n; i++) {
         const struct copy_place *p = c->places.at[i];
 
-        if (p->state == COPY_OPEN && p->reported && p->n_behind == 0)
+        if (p->state == COPY_OPEN && p->reported_whole && p->n_behind == 0)
             place_table_report_left(c->o.table, p->index, p->epoch);
     }
 }
