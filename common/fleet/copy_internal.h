@@ -72,7 +72,7 @@ struct copy_fresh {
 
 struct second_copy {
     struct second_copy_options o;
-    const struct copy_hooks *hooks; /* NULL: the places have no other logs */
+    const struct copy_hooks *hooks; /* NULL: the places have no files */
     void *hooks_ctx;
     struct map logs; /* by session */
     VEC(struct copy_place *) places;

@@ -33,8 +33,7 @@ struct files_place {
 struct files_session {
     struct list_head files;
     struct files_place *place;
-    unsigned n_pending;
-    bool reading;
+    unsigned n_pending; /* number of files that its records wait for */
     size_t id_len;
     char id[];
 };
@@ -123,7 +122,7 @@ static struct copied_file *get_file(struct files_session *s, struct str name)
 
 static void send_files(struct file_copy *c, struct files_place *p);
 
-/* The store has the file, or nobody has it: the session's records need not wait for it. */
+/* Ends the wait of the session's records for a file, which the store has or this node lacks. */
 static void end_pending(struct file_copy *c, struct copied_file *f)
 {
     struct files_session *s = f->session;
@@ -193,7 +192,7 @@ static void call_free(struct file_call *k)
     free(k);
 }
 
-/* NULL: the session was dropped meanwhile. */
+/* Finds the file of a call. NULL: the session was dropped meanwhile. */
 static struct copied_file *file_of_call(const struct file_call *k)
 {
     struct str key = buf_str(&k->key);
@@ -233,7 +232,7 @@ static void stop_place(struct file_copy *c, struct files_place *p, uint64_t epoc
         second_copy_lose(c->o.copy, p->index, a->why);
 }
 
-static void on_replaced(void *ctx, const struct store_answer *a)
+static void on_dropped(void *ctx, const struct store_answer *a)
 {
     struct file_call *k = ctx;
 
@@ -242,11 +241,18 @@ static void on_replaced(void *ctx, const struct store_answer *a)
     call_free(k);
 }
 
+/* Deletes a file from the store. */
+static void drop_file(struct file_copy *c, const struct copied_file *f)
+{
+    const struct files_place *p = f->session->place;
+
+    store_drop(c->o.store, p->index, p->epoch, &(struct store_cut){.session = key_of(f)},
+               (struct store_call){on_dropped, call_new(c, f, 0)});
+}
+
 /* The store has other bytes under this name: they are replaced once. */
 static void replace_file_log(struct file_copy *c, struct copied_file *f)
 {
-    struct files_place *p = f->session->place;
-
     log_error(&(struct log_scope){.session = id_of(f->session)},
               "the fleet's store has other bytes of an image",
               LOG_T("result", f->replaced ? "left" : "replaced"));
@@ -256,8 +262,7 @@ static void replace_file_log(struct file_copy *c, struct copied_file *f)
     }
     f->replaced = true;
     f->next = 0;
-    store_drop(c->o.store, p->index, p->epoch, &(struct store_cut){.session = key_of(f)},
-               (struct store_call){on_replaced, call_new(c, f, 0)});
+    drop_file(c, f);
 }
 
 static void use_result(const struct file_call *k, struct copied_file *f,
@@ -315,7 +320,7 @@ static void on_piece(void *ctx, const struct store_answer *a)
     call_free(k);
 }
 
-/* Puts a file that is here but cannot be read behind the others, and sends after a pause. */
+/* Moves a file that cannot be read to the end of the list, and begins a pause. */
 static void postpone_file(struct file_copy *c, struct files_place *p, struct copied_file *f)
 {
     if (!f->unreadable)
@@ -415,28 +420,16 @@ static int add_pieces(struct file_call *k, struct copied_file *f, const struct s
     return a->first + a->n_texts == a->next;
 }
 
-static void on_dropped(void *ctx, const struct store_answer *a)
-{
-    struct file_call *k = ctx;
-
-    if (a->verdict != STORE_DONE && k->round == k->place->round)
-        stop_place(k->files, k->place, k->epoch, a);
-    call_free(k);
-}
-
 /* Deletes a file that is incomplete or damaged from the store. Its session is read without it: the
  * store has records only after their files, so it has none that needs an incomplete one. */
 static void drop_damaged(struct file_copy *c, struct copied_file *f, const struct err *e)
 {
-    struct files_place *p = f->session->place;
-
     log_warn(&(struct log_scope){.session = id_of(f->session)},
              "the fleet's store has an image that cannot be read, which is deleted there",
              LOG_T("error", e->text));
     f->next = 0;
-    if (p->epoch > 0)
-        store_drop(c->o.store, p->index, p->epoch, &(struct store_cut){.session = key_of(f)},
-                   (struct store_call){on_dropped, call_new(c, f, 0)});
+    if (f->session->place->epoch > 0)
+        drop_file(c, f);
 }
 
 /* Ends the reading of a file with an error. What this disk cannot take is read after a pause. */
@@ -502,7 +495,8 @@ static void on_lengths_begin(void *ctx, uint32_t place)
         struct files_session *s = slot->value;
 
         LIST_EACH(&s->files, f, struct copied_file, item) {
-            f->next = s->place == p ? 0 : f->next;
+            if (s->place == p)
+                f->next = 0;
         }
     }
 }
@@ -573,12 +567,10 @@ static const struct copy_hooks hooks = {on_lengths_begin, take_log, on_lengths_e
 
 static void drop_session(struct file_copy *c, struct files_session *s)
 {
-    struct files_place *p = s->place;
     struct copied_file *f;
 
     LIST_EACH(&s->files, f, struct copied_file, item) {
-        store_drop(c->o.store, p->index, p->epoch, &(struct store_cut){.session = key_of(f)},
-                   (struct store_call){on_dropped, call_new(c, f, 0)});
+        drop_file(c, f);
     }
     (void)map_take(&c->sessions, id_of(s));
     if (s->n_pending > 0) /* its last records wait for nothing now */

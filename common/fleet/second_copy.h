@@ -97,7 +97,7 @@ struct second_copy_options {
     void *ctx;
 };
 
-/* Calls to those who keep other logs of the same places in the store (file_copy.h). */
+/* Functions of struct file_copy, which has other logs of the same places in the store. */
 struct copy_hooks {
     /* A comparison of lengths gets each log that the store has, between begin and end. take_log
      * returns false if the log is a session's. */
