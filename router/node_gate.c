@@ -112,7 +112,7 @@ static bool makes_session(const struct http1_head *head)
     return str_eq_c(head->method, "POST") && str_eq_c(path, "/sessions");
 }
 
-/* Returns the node that makes a session because this one has too much to do; -1: this one. */
+/* Returns the node that makes a session because the load of this one is too high; -1: this one. */
 static int find_lighter_node(const struct hub *h)
 {
     static uint64_t drawn;
@@ -121,9 +121,7 @@ static int find_lighter_node(const struct hub *h)
     uint32_t slot;
 
     heritage_measure_load(h->heritage, &own);
-    slot = placement_choose(h->heritage->fleet,
-                            &(struct placement_load){own.sessions, own.calls, own.capacity},
-                            loop_now_ms(h->loop) + ++drawn);
+    slot = placement_choose(h->heritage->fleet, &own, loop_now_ms(h->loop) + ++drawn);
     return slot == FLEET_NO_NODE ? -1 : upstreams_find_node(h->upstreams, slot);
 }
 

@@ -2,19 +2,23 @@
 #include "router/placement.h"
 
 #include "common/fleet/place_table.h"
+#include "common/proc/heritage.h"
 
-enum { CALL_WEIGHT = 4, MORE_SESSIONS = 16 };
+enum { MORE_SESSIONS = 16 };
 
 struct candidates {
-    double loads[2]; /* of those that were drawn */
+    double loads[2]; /* loads of the two nodes that were drawn */
     uint32_t slots[2];
-    unsigned n; /* number of the other nodes that are up, and their sums */
-    double load, sessions;
+    unsigned n;            /* number of the other nodes that are up */
+    double load, sessions; /* sums over these nodes */
 };
 
+/* Returns the load as a fraction of the capacity. heritage_load.load is too coarse: a large node
+ * makes many sessions before it changes. */
 static double load_of(uint32_t sessions, uint32_t calls, uint32_t capacity)
 {
-    return capacity > 0 ? ((double)sessions + (double)CALL_WEIGHT * calls) / capacity : UINT32_MAX;
+    return capacity > 0 ? ((double)sessions + (double)HERITAGE_CALL_WEIGHT * calls) / capacity
+                        : UINT32_MAX;
 }
 
 /* Draws two of the nodes that are up: the k-th of them replaces a drawn one with probability 1/k.
@@ -43,7 +47,7 @@ static void read_nodes(const struct place_table *t, uint64_t random, struct cand
     }
 }
 
-uint32_t placement_choose(const struct place_table *t, const struct placement_load *own,
+uint32_t placement_choose(const struct place_table *t, const struct heritage_load *own,
                           uint64_t random)
 {
     double load = load_of(own->sessions, own->calls, own->capacity), nodes;

@@ -111,7 +111,7 @@ int heritage_check_ready(const struct heritage *h, const char **ret_reason)
 
 void heritage_measure_load(const struct heritage *h, struct heritage_load *ret)
 {
-    enum { CALL_WEIGHT = 4, LOAD_MAX = 100000 };
+    enum { LOAD_MAX = 100000 };
 
     uint64_t workers = (uint64_t)MAX_OF(h->config->workers, 1), calls = 0, capacity, load;
     uint64_t sessions = metrics_read(h->metrics, METRIC_sessions, METRIC_PHASE_OPEN, 0) +
@@ -123,7 +123,7 @@ void heritage_measure_load(const struct heritage *h, struct heritage_load *ret)
             atomic_load_explicit(&h->board->slots[BOARD_WORKER0 + i].waiting, memory_order_relaxed);
     workers -= MIN_OF(workers, (uint64_t)board_workers_full(h->board));
     capacity = (uint64_t)h->config->max_sessions * workers;
-    load = capacity > 0 ? (sessions + CALL_WEIGHT * calls) * 1000 / capacity : LOAD_MAX;
+    load = capacity > 0 ? (sessions + HERITAGE_CALL_WEIGHT * calls) * 1000 / capacity : LOAD_MAX;
     ret->sessions = (uint32_t)MIN_OF(sessions, (uint64_t)UINT32_MAX);
     ret->calls = (uint32_t)calls;
     ret->capacity = (uint32_t)MIN_OF(capacity, (uint64_t)UINT32_MAX);

@@ -86,7 +86,10 @@ struct heritage {
     const char *state_dir;
 };
 
-/* What a node has to do now. A running call counts as four sessions. */
+/* Weight of a running call in the load of a node; that of a session is 1. */
+enum { HERITAGE_CALL_WEIGHT = 4 };
+
+/* The load of this node. */
 struct heritage_load {
     /* live sessions, running calls, most live sessions (0: it takes no new ones) */
     uint32_t sessions, calls, capacity;

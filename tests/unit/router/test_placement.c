@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/fleet/place_table.h"
+#include "common/proc/heritage.h"
 #include "testing.h"
 
 enum { CAPACITY = 1000 };
@@ -20,7 +21,7 @@ static uint32_t add_node(struct place_table *t, const char *name, uint32_t sessi
 
 static uint32_t choose(const struct place_table *t, uint32_t sessions, uint32_t calls)
 {
-    return placement_choose(t, &(struct placement_load){sessions, calls, CAPACITY}, 7);
+    return placement_choose(t, &(struct heritage_load){sessions, calls, CAPACITY, 0}, 7);
 }
 
 TEST(placement, a_node_makes_its_sessions_until_it_has_more_than_the_mean)
@@ -49,7 +50,7 @@ TEST(placement, a_full_node_asks_any_that_is_not)
     place_table_set_self(t, add_node(t, "self", 0, 0));
     other = add_node(t, "other", 990, 0);
     cr_assert_eq(choose(t, CAPACITY, 0), other);
-    cr_assert_eq(placement_choose(t, &(struct placement_load){0, 0, 0}, 7), other,
+    cr_assert_eq(placement_choose(t, &(struct heritage_load){0, 0, 0, 0}, 7), other,
                  "a node without capacity takes none");
     (void)add_node(t, "other", CAPACITY, 0);
     cr_assert_eq(choose(t, CAPACITY, 0), FLEET_NO_NODE);
@@ -69,7 +70,7 @@ TEST(placement, the_less_loaded_of_two_that_are_drawn_is_chosen)
         slots[i] = add_node(t, name, 10 + i, 0);
     }
     for (uint64_t random = 0; random < 900; random++) {
-        uint32_t slot = placement_choose(t, &(struct placement_load){500, 0, CAPACITY}, random);
+        uint32_t slot = placement_choose(t, &(struct heritage_load){500, 0, CAPACITY, 0}, random);
 
         for (unsigned i = 0; i < 3; i++)
             n[i] += slot == slots[i];
