@@ -422,11 +422,11 @@ static uint64_t shift_rounded(__uint128_t value, int bits)
     return n + (left > half || (left == half && n % 2 == 1));
 }
 
-/* Finds the digits of d with 1e-9 <= d < 1e14, 15 of them or as many more as read back to d; 17
- * always do. Whole numbers suffice: d is m * 2^-shift, so d * 10^scale is m * 5^scale / 2^bits.
- * Half the distance to the next double is then 5^scale / 2. Below a power of two it is half of
- * that, so that a number above it can read back where the nearest one does not. */
-static int short_digits(double d, char digits[static 20], int *point)
+/* Finds the digits of d with 1e-9 <= d < 1e14: 15 of them, or 16 or 17 if fewer do not read back to
+ * d. Integers suffice: d is m * 2^-shift, so d * 10^scale is m * 5^scale / 2^bits. Half the
+ * distance to the next double is then 5^scale / 2. Below a power of two it is half of that. So a
+ * number above d may read back to d if the nearest one does not. */
+static int find_digits(double d, char digits[static 20], int *point)
 {
     int exponent, scale = 14 - (int)floor(log10(d)), n;
     uint64_t m = (uint64_t)ldexp(frexp(d, &exponent), DBL_MANT_DIG), five = 1, nearest;
@@ -454,8 +454,9 @@ static int short_digits(double d, char digits[static 20], int *point)
     return n;
 }
 
-/* Any double, by way of text. A normal one keeps 15 digits, a subnormal one fewer. */
-static int any_digits(double d, char digits[static 20], int *point)
+/* Like find_digits, for any double, but slower. A subnormal number may have fewer than 15 digits.
+ */
+static int find_digits_by_text(double d, char digits[static 20], int *point)
 {
     char text[40];
     int n = 0;
@@ -477,7 +478,8 @@ static int any_digits(double d, char digits[static 20], int *point)
  * the number of digits before the decimal point. Returns the number of digits. */
 static int shortest_digits(double d, char digits[static 20], int *point)
 {
-    int n = d >= 1e-9 && d < 1e14 ? short_digits(d, digits, point) : any_digits(d, digits, point);
+    int n = d >= 1e-9 && d < 1e14 ? find_digits(d, digits, point)
+                                  : find_digits_by_text(d, digits, point);
 
     while (n > 1 && digits[n - 1] == '0')
         n--;
