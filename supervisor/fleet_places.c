@@ -2,12 +2,12 @@
  * Which workers serve the places that this node owns. The keeper decides what it owns; the
  * supervisor looks at the place table when that has changed.
  *
- *   a place more    a worker for it, in a free place of the board. New sessions go to workers of
+ *   a new place     gets a worker, in a free place of the board. New sessions go to workers of
  *                   this node's own block only
- *   a place less    its worker ends. Its folder is put aside, because the owner continues from the
+ *   a lost place    its worker ends. Its folder is put aside, because the owner continues from the
  *                   store's records; a new worker of the block replaces the one that ended
  *   an empty place  came from another node, and its sessions have ended: its worker ends, and the
- *                   keeper releases it. So is a place whose worker died again and again
+ *                   keeper releases it. A place whose worker died again and again is released, too
  *
  * The dispatcher runs on the node that owns its place, in the same way. A dispatcher that died
  * again and again gives its place up, too.
@@ -25,6 +25,17 @@
 #include "supervisor/supervisor_internal.h"
 
 enum { DEATHS_MAX = 5 /* of a dispatcher, or a worker of another node's place, in a row */ };
+
+/* Finds a place that this node owns. */
+static bool find_owned(const struct supervisor *s, uint32_t index, struct fleet_own_place *ret)
+{
+    return place_table_find_own(s->fleet, index, ret) && ret->epoch > 0;
+}
+
+static bool is_abandoned(const struct fleet_own_place *own)
+{
+    return own->abandoned_epoch == own->epoch;
+}
 
 /* --- start --- */
 
@@ -141,7 +152,7 @@ void fleet_places_put_vacant(const struct supervisor *s, uint32_t index)
 
 /* Reports whether no process can have the folder of a released place. While this node serves, a
  * dispatcher that has ended may be replaced, unless it gave its place up. */
-static bool is_at_rest(const struct supervisor *s, const struct fleet_own_place *own)
+static bool has_free_folder(const struct supervisor *s, const struct fleet_own_place *own)
 {
     const struct process *p = &s->processes[BOARD_DISPATCHER];
 
@@ -158,7 +169,7 @@ void fleet_places_put_released(const struct supervisor *s)
     char aside[PLACE_FOLDER_MAX];
 
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch == 0 && own.left_epoch > 0 && is_at_rest(s, &own) &&
+        if (own.epoch == 0 && own.left_epoch > 0 && has_free_folder(s, &own) &&
             rename_folder(s, own.index, PLACE_FOLDER_RELEASED, aside))
             log_info(NULL, "a place was released, its folder is kept",
                      place_table_log("index", own.index), LOG_T("folder", aside));
@@ -193,9 +204,9 @@ bool fleet_places_end(struct supervisor *s, const struct heritage_place *given)
     struct fleet_own_place own;
     bool abandoned, leaves = atomic_load(&s->board->leaving) != 0;
 
-    if (!s->fleet || !place_table_find_own(s->fleet, given->index, &own) || own.epoch == 0)
+    if (!s->fleet || !find_owned(s, given->index, &own))
         return false;
-    abandoned = own.abandoned_epoch == own.epoch;
+    abandoned = is_abandoned(&own);
     if (!abandoned && !leaves)
         return false;
     if (has_all(&own))
@@ -213,9 +224,8 @@ bool fleet_places_abandon_failed(struct supervisor *s, const struct process *p)
     uint32_t index = is_dispatcher ? FLEET_DISPATCHER : p->heritage.index;
     struct fleet_own_place own;
 
-    if (s->phase != PHASE_SERVING || p->deaths < DEATHS_MAX ||
-        !place_table_find_own(s->fleet, index, &own) || own.epoch == 0 || !has_all(&own) ||
-        !place_table_has_successor(s->fleet))
+    if (s->phase != PHASE_SERVING || p->deaths < DEATHS_MAX || !find_owned(s, index, &own) ||
+        !has_all(&own) || !place_table_has_successor(s->fleet))
         return false;
     log_error(NULL,
               is_dispatcher
@@ -236,8 +246,7 @@ static void end_empty(struct supervisor *s)
 
     for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
         if (!s->processes[BOARD_WORKER0 + place].wanted || !board_is_foreign(s->board, place) ||
-            !place_table_find_own(s->fleet, board_index(s->board, place), &own) || own.epoch == 0 ||
-            own.empty_epoch != own.epoch)
+            !find_owned(s, board_index(s->board, place), &own) || own.empty_epoch != own.epoch)
             continue;
         log_info(NULL, "the sessions of another node's place have ended, giving it up",
                  LOG_U("index", own.index));
@@ -273,9 +282,8 @@ static void leave_dispatcher(const struct supervisor *s)
 {
     struct fleet_own_place own;
 
-    if (!place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) || own.epoch == 0)
-        return;
-    if ((atomic_load(&s->board->leaving) != 0 || own.abandoned_epoch == own.epoch) && has_all(&own))
+    if (find_owned(s, FLEET_DISPATCHER, &own) && has_all(&own) &&
+        (atomic_load(&s->board->leaving) != 0 || is_abandoned(&own)))
         place_table_report_left(s->fleet, FLEET_DISPATCHER, own.epoch);
 }
 
@@ -293,8 +301,7 @@ static bool has_dispatcher(const struct supervisor *s)
 {
     struct fleet_own_place own;
 
-    return place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.epoch > 0 &&
-           own.abandoned_epoch != own.epoch;
+    return find_owned(s, FLEET_DISPATCHER, &own) && !is_abandoned(&own);
 }
 
 /* Prepares a dispatcher if this node owns its place, or ends it if another node does. */
@@ -326,7 +333,7 @@ void fleet_places_want(struct supervisor *s)
 
     want_dispatcher(s);
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch > 0 && own.abandoned_epoch != own.epoch && own.index != FLEET_DISPATCHER &&
+        if (own.epoch > 0 && !is_abandoned(&own) && own.index != FLEET_DISPATCHER &&
             !fleet_places_is_served(s, own.index))
             want_worker(s, own.index);
 }
