@@ -3,7 +3,8 @@
  *
  *   start    opening.c, then the steps of join.c
  *   beat     every fifth of the lease: renews the places, which returns the beats of all nodes
- *   list     if a beat stays, and every few leases. Lost places are claimed after a list
+ *   list     every few leases, and if a place may be lost, a renewal fails or an entry was missed.
+ *            Lost places are claimed after a list
  *   drain    stops at once: the supervisor ends the keeper after the workers
  */
 #include "keeper/fleet_keeper.h"
@@ -68,7 +69,7 @@ static void on_early_look(struct loop_timer *t)
         keeper_list(k);
 }
 
-/* A place that may be lost before the next beat is looked at when it is due. */
+/* Claims lost places. Lists the entries early if a place may be lost before the next beat. */
 static void adopt_lost(struct fleet_keeper *k)
 {
     uint64_t due_ms = adopting_claim_lost(k), desk_ms = dispatcher_place_claim(k);

@@ -120,7 +120,7 @@ static bool read_number(struct str key, struct str head, uint64_t max, uint32_t 
     return true;
 }
 
-void fleet_view_note_orders(struct fleet_view *v, uint64_t edition)
+void fleet_view_raise_edition(struct fleet_view *v, uint64_t edition)
 {
     v->stored_edition = MAX_OF(v->stored_edition, edition);
 }
@@ -129,7 +129,7 @@ static void add_orders(struct fleet_view *v, const struct store_entry *e)
 {
     v->listed_edition = e->edition;
     v->orders_round = v->round;
-    fleet_view_note_orders(v, e->edition);
+    fleet_view_raise_edition(v, e->edition);
     if (e->edition <= v->orders_edition)
         return;
     buf_set(&v->orders, e->value);
@@ -279,7 +279,7 @@ bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, u
     return v->unbroken_ms > 0 && n->seen_ms >= MAX_OF(n->beat_ms, v->unbroken_ms) + lease_ms;
 }
 
-/* When the place has no living owner, if a beat of this age stays. */
+/* Returns when the lease of the place ends, if this beat does not change. */
 static uint64_t end_lease(const struct fleet_view *v, const struct seen_place *p, uint64_t beat_ms,
                           uint64_t lease_ms)
 {

@@ -1,8 +1,8 @@
 /*
  * struct fleet_view: the entries of the store as the keeper has seen them last, and since when
- * each beat has not changed. Renewals return the beats of nodes; they advance with those of their
- * places. Lists come now and then (store_watch); an entry that a list lacks
- * is gone. Pure: times are the caller's, on clock_boot_ms.
+ * each beat has not changed. Renewals return the beats of nodes, which advance with those of their
+ * places. An entry that a list lacks is gone (store_watch). Pure: times are the caller's, on
+ * clock_boot_ms.
  */
 #ifndef RG_KEEPER_FLEET_VIEW_H
 #define RG_KEEPER_FLEET_VIEW_H
@@ -42,7 +42,7 @@ struct seen_place {
     uint64_t beat_ms, seen_ms; /* when this beat and owner were listed first and last */
     uint64_t claim_ms;         /* when this epoch was seen first */
     bool whole;
-    bool vacant; /* no owner, no sessions: no node claims it but that of its block */
+    bool vacant; /* no owner, no sessions: only the node of its block claims it */
     bool stale;  /* this node has released it since */
     uint32_t round;
 };
@@ -55,9 +55,10 @@ struct fleet_view {
     uint32_t fleet_round;
     struct buf orders; /* newest value of the entry "orders" that was seen; empty: none */
     uint64_t orders_edition;
-    uint64_t stored_edition; /* of the orders that the store has now; 0: it has none. A renewal or
-                                an entry only raises it, a complete list sets it */
-    uint64_t listed_edition; /* of the entry that was reported last */
+    /* edition of the orders that the store has now; 0: it has none. A renewal or an entry only
+     * raises it, a complete list sets it */
+    uint64_t stored_edition;
+    uint64_t listed_edition; /* edition in the entry that was reported last */
     uint32_t orders_round;
     uint32_t round;       /* number of lists that have ended */
     uint64_t unbroken_ms; /* since when changes are seen without a gap; 0: not yet */
@@ -71,14 +72,14 @@ void fleet_view_done(struct fleet_view *v);
 /* Adds an entry, or replaces what is known of it. */
 void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t now_ms);
 
-/* A renewal has returned the beat of a node. False: the node is unknown. */
+/* Adds the beat of a node that a renewal has returned. Returns false if the node is unknown. */
 bool fleet_view_beat(struct fleet_view *v, const struct store_beat *b, uint64_t now_ms);
 
 /* A list has ended: removes what was reported neither by it nor since the list before. */
 void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms);
 
-/* A renewal has returned the edition of the orders. */
-void fleet_view_note_orders(struct fleet_view *v, uint64_t edition);
+/* Adds the edition of the orders that a renewal has returned. */
+void fleet_view_raise_edition(struct fleet_view *v, uint64_t edition);
 
 /* The connection broke: a beat that did not change meanwhile proves nothing. */
 void fleet_view_interrupt(struct fleet_view *v);
@@ -103,12 +104,13 @@ bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n
 /* True if the same beat was seen for a whole lease, without a break of the connection. */
 bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms);
 
-/* When the place has no living owner, if its node's beat stays: after a lease without a change, a
- * claim, or a break of the connection. At once without an owner. 0: the connection is broken. */
+/* Returns when the place counts as lost if the beat of its owner does not change: a lease after the
+ * last change, claim or break of the connection. A place without an owner is lost at once. Returns
+ * 0 if the connection is broken. */
 uint64_t fleet_view_silent_ms(const struct fleet_view *v, const struct seen_place *p,
                               uint64_t lease_ms);
 
-/* Like fleet_view_silent_ms, or earlier if lists show that its node beats, but does not renew the
+/* Like fleet_view_silent_ms, but earlier if lists show that the owner beats without renewing the
  * place. */
 uint64_t fleet_view_lost_ms(const struct fleet_view *v, const struct seen_place *p,
                             uint64_t lease_ms);

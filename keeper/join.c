@@ -1,7 +1,7 @@
 /*
  * The way into the fleet. Each step waits for a complete list of the store's entries, then makes at
  * most one call, after which the list is read again. So a step that another node has overtaken
- * decides anew.
+ * decides again.
  */
 #include <stdio.h>
 #include <string.h>

@@ -80,7 +80,7 @@ struct fleet_keeper {
     VEC(struct avoided_place) avoided;
     size_t unserved;             /* places that no living node owns */
     uint64_t complained_ms;      /* when they were logged last; 0: not yet */
-    uint64_t desk_complained_ms; /* the same for the dispatcher's place */
+    uint64_t desk_complained_ms; /* when the dispatcher's place was logged last; 0: not yet */
     uint64_t desk_missed_ms;     /* since when the store has no entry of it; 0: it has one */
     bool founded;  /* this new node has written the entry "fleet", which the store lacked */
     char why[256]; /* why the store does not answer; "": it does */
@@ -92,7 +92,7 @@ struct fleet_keeper {
 /* Asks the store for all entries again. */
 void keeper_list(struct fleet_keeper *k);
 
-/* A renewal was answered: the beats of all nodes. */
+/* Uses the beats of all nodes, which a renewal has returned. */
 void keeper_use_beats(struct fleet_keeper *k, const struct store_answer *a);
 
 /* Records that a call failed, because of the store, or succeeded. Logs the first one of a kind. */
@@ -148,18 +148,18 @@ void ownership_claim_needed(struct fleet_keeper *k);
 /* True if a claim or release of the place has no answer yet. */
 bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index);
 
-/* A claim or release of the place was answered. */
+/* Ends the claim or release of the place, which was answered. */
 void ownership_end_call(struct fleet_keeper *k, uint32_t index);
 
 /* True if a claim of this node was done, but its answer was lost. */
 bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place *p);
 
 /* True if the store says that this node has the place, whose journal is gone, and the store may
- * lack records of it: nobody claims it. */
+ * lack records of it: no node claims it. */
 bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p);
 
-/* Makes the first entry of a place. `has_records`: this node has some of before, so that the place
- * is not whole until the store has them. */
+/* Makes the first entry of a place. `has_records`: this node has earlier records, so the place is
+ * not whole until the store has them. */
 void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_records);
 
 /* Claims the dispatcher's place. If its records stem from the present claim, the store has all that
@@ -196,8 +196,8 @@ bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 /* True if the state folder has sessions of the place. */
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
 
-/* Renames the folder of a vacant place, whose sessions ended at another node. False: it is in the
- * way, or a worker has it yet. */
+/* Renames the folder of a vacant place, whose sessions ended at another node. Returns false if it
+ * cannot be renamed, or a worker still uses it. */
 bool ownership_put_vacant(const struct fleet_keeper *k, uint32_t index);
 
 /* --- adopting.c --- */

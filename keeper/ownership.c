@@ -69,7 +69,7 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
 
 void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_records)
 {
-    enum { OLDEST = 1 /* base: whoever knows a newer one had the place later */ };
+    enum { OLDEST = 1 /* base: a node that knows a newer one had the place later */ };
 
     claim_place(k, index, 0, has_records ? OLDEST : 0);
 }
@@ -350,7 +350,7 @@ static void on_renewed(void *ctx, const struct store_answer *a)
         keeper_use_beats(k, a);
         return;
     }
-    fleet_view_note_orders(&k->view, a->edition);
+    fleet_view_raise_edition(&k->view, a->edition);
     place_table_set_orders(k->table, k->view.stored_edition); /* before the node answers again */
     place_table_set_reached(k->table, k->sent_ms);
     for (size_t i = 0; i < k->renewals.n; i++) {

@@ -57,8 +57,8 @@ static void assign_to(struct supervisor *s, struct process *to, unsigned place)
     }
 }
 
-/* A place that another node has, or that this node gives up, is passed to nobody. Without an
- * adopter this node leaves its fleet: what waits in the socket is refused. */
+/* Passes a place to the worker `to`, unless another node has it or this node gives it up. Without
+ * an adopter this node leaves its fleet: what waits in the socket is refused. */
 static void pass_place(struct supervisor *s, const struct process *from, struct process *to,
                        const struct heritage_place *given)
 {

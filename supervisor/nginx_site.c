@@ -4,7 +4,8 @@
  *     groups, queues, attempts, /admin, lists, bulk orders  to the first node, always
  *     all others, including new sessions                    to any node
  *
- * In a fleet every request goes to any node, and to the next one if it could not connect.
+ * In a fleet any node gets any request. If nginx cannot connect to it, the next node gets the
+ * request. An idempotent request also moves on after an error or a timeout.
  *
  * Each node gets its own address as Host, so that it accepts the request without keys. The client's
  * Host becomes X-Forwarded-Host.

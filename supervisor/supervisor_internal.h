@@ -220,7 +220,7 @@ void fleet_places_put_released(const struct supervisor *s);
  * it. Returns false if this node keeps it. */
 bool fleet_places_abandon_failed(struct supervisor *s, const struct process *p);
 
-/* The worker of a place has ended. If this node gives the place up, reports it to the keeper as
+/* Handles the end of a place's worker. If this node gives the place up, reports it to the keeper as
  * left, unless the store may lack records. Returns true if no worker adopts the place. */
 bool fleet_places_end(struct supervisor *s, const struct heritage_place *given);
 
@@ -233,7 +233,7 @@ bool fleet_places_are_gone(const struct supervisor *s);
 /* The worker of a place that another node has is gone: the place of the board is free. */
 void fleet_places_forget(struct supervisor *s, uint32_t place);
 
-/* The dispatcher has ended, because another node has its place, or gets it. */
+/* Handles the end of a dispatcher whose place another node has or gets. */
 void fleet_places_forget_dispatcher(struct supervisor *s);
 
 /* --- reload.c --- */

@@ -45,9 +45,9 @@ struct fleet_node {
     char address[FLEET_ADDRESS_MAX]; /* "host:port" of its routers */
     enum fleet_node_state state;
     uint32_t load;     /* in thousandths of what it may have */
-    uint32_t sessions; /* live ones */
-    uint32_t calls;    /* that run */
-    uint32_t capacity; /* live sessions that it may have; 0: unknown, or it takes no new ones */
+    uint32_t sessions; /* number of live sessions */
+    uint32_t calls;    /* number of running calls */
+    uint32_t capacity; /* most live sessions; 0: unknown, or it accepts no new ones */
     uint32_t block;    /* that it makes ids from */
     uint64_t edition;  /* of the orders that it obeys */
     uint64_t model;    /* hash of its tokenizer's fingerprint */

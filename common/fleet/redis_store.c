@@ -514,7 +514,7 @@ static void on_again(struct loop_timer *t)
     begin_watch(CONTAINER_OF(t, struct redis_store, watching.again));
 }
 
-/* Reports the loss of changes, and begins anew after a pause. */
+/* Reports the loss of changes, and begins again after a pause. */
 static void interrupt_watch(struct redis_store *s, const char *why)
 {
     if (!s->watching.fn || loop_timer_active(&s->watching.again))
@@ -661,7 +661,7 @@ static bool make_links(struct redis_store *s, const struct redis_link_options *o
     return s->watching.link != NULL;
 }
 
-/* Makes the parts of s. NULL: s was freed. */
+/* Makes the links and keys of s. Returns NULL if s was freed. */
 static struct store *build_store(struct redis_store *s, struct loop *loop,
                                  const struct store_url *url, unsigned limit_ms, struct err *e)
 {

@@ -521,7 +521,7 @@ static void check_fence(struct copy_place *p)
     if (p->state != COPY_FENCED || !place_table_find_own(c->o.table, p->index, &own) ||
         own.renewed_ms <= p->fenced_ms)
         return;
-    log_warn(NULL, "fleet: the store refuses an epoch that it renews, connecting anew",
+    log_warn(NULL, "fleet: the store refuses an epoch that it renews, connecting again",
              place_table_log("place", p->index), LOG_U("epoch", p->epoch));
     place_table_report_fenced(c->o.table, p->index, 0);
     p->state = COPY_COMPARING;

@@ -154,10 +154,9 @@ struct exchange {
     void *closed_ctx;
     exchange_space_fn room; /* called once (exchange_on_space) */
     void *room_ctx;
-    struct list_item late; /* in its owner's list in server->late */
-    /* in server->awaiting: start of the key of the answer that it waits for, and whom to wake */
-    struct str awaited;
-    struct waiter *known;
+    struct list_item late;  /* in its owner's list in server->late */
+    struct str awaited;     /* in server->awaiting: start of the key of the awaited answer */
+    struct waiter *known;   /* woken when that answer has arrived or is lost */
     uint64_t wait_until_ms; /* end of its longest wait; 0: it has not waited yet */
     struct loop_timer wait_end;
     struct exchange *next_awaiting;

@@ -284,11 +284,11 @@ TEST(fleet_view, only_a_complete_list_lowers_the_edition_of_the_orders)
 
     add_orders(&v, 7, "seven");
     fleet_view_end_list(&v, 1);
-    fleet_view_note_orders(&v, 9); /* a renewal knows it before the entry is reported */
+    fleet_view_raise_edition(&v, 9); /* a renewal knows it before the entry is reported */
     (void)fleet_view_publish(&v, t, LEASE_MS);
     cr_assert_eq(place_table_orders(t), 10);
     add_orders(&v, 7, "seven");
-    fleet_view_note_orders(&v, 6);
+    fleet_view_raise_edition(&v, 6);
     (void)fleet_view_publish(&v, t, LEASE_MS);
     cr_assert_eq(place_table_orders(t), 10);
     fleet_view_end_list(&v, 2);
