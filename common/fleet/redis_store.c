@@ -66,7 +66,7 @@ struct redis_call {
     store_answer_fn fn;
     void *ctx;
     redis_reader read;
-    struct replica_round *round; /* an append's; NULL: it waits for no replica */
+    struct replica_round *round; /* of an append or drop; NULL: it waits for no replica */
 };
 
 static struct redis_store *store_of(struct store *s)
@@ -417,6 +417,7 @@ static void redis_drop(struct store *store, uint32_t place, uint64_t epoch,
                        const struct store_cut *cut, struct store_call call)
 {
     struct redis_store *s = store_of(store);
+    struct redis_call *c = new_call(s, call, redis_read_base);
     const struct str words[] = {make_key(s, name_place(s, place)),
                                 sessions_key(s, place),
                                 log_key(s, place, cut->session),
@@ -425,7 +426,8 @@ static void redis_drop(struct store *store, uint32_t place, uint64_t epoch,
                                 flag(cut->keep),
                                 decimal(s, cut->from)};
 
-    call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
+    c->round = s->round; /* its caller frees the log, which earlier appends refer to */
+    call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), c);
 }
 
 static void redis_read(struct store *store, uint32_t place, struct str session, uint64_t from,

@@ -1,6 +1,6 @@
 /*
- * struct replica_round: the appends of one loop iteration, which one WAIT follows. Their answers
- * are kept until a replica of the server has the records.
+ * struct replica_round: the appends of one loop iteration, and the drops between them. One WAIT
+ * follows. The answers are kept in their order until a replica of the server has the records.
  */
 #ifndef RG_FLEET_REPLICA_ROUND_H
 #define RG_FLEET_REPLICA_ROUND_H
