@@ -390,9 +390,10 @@ bool second_copy_await(struct second_copy *c, struct str session, struct copy_do
                             .since_ms = loop_now_ms(c->o.loop)};
     list_append(&l->waits, &w->item);
     list_append(&c->waits, &w->all);
-    c->hopeless = l->lost || l->place->state == COPY_CLOSED;
-    if (c->hopeless)
+    if (l->lost || l->place->state == COPY_CLOSED) {
+        c->hopeless = true;
         loop_task_post(c->o.loop, &c->work, copy_on_work);
+    }
     return false;
 }
 
