@@ -1,7 +1,7 @@
 /*
  * Folders of journals in the state folder. `worker-INDEX` belongs to the worker of that index,
  * `dispatcher` to the index FLEET_DISPATCHER. In a fleet the folder of a place that another node
- * has is renamed to `worker-INDEX.END`.
+ * has is renamed to NAME.END.
  */
 #ifndef RG_PROC_PLACE_FOLDER_H
 #define RG_PROC_PLACE_FOLDER_H
