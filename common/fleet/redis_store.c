@@ -275,19 +275,11 @@ static void on_replicated(void *ctx, const struct resp *reply, const char *why)
 static void on_role(void *ctx, const struct resp *reply, const char *why)
 {
     struct claimed *claimed = ctx;
-    struct redis_link *link = claimed->call->link;
-    struct buf *out;
 
-    if (!reply || !resp_has_items(reply, 3) || reply->items[2].n == 0) {
+    if (!reply || !resp_has_items(reply, 3) || reply->items[2].n == 0)
         end_claim(claimed, reply ? NULL : why);
-        return;
-    }
-    out = redis_link_begin(link);
-    resp_begin_command(out, 3);
-    resp_add_word(out, STR("WAIT"));
-    resp_add_number(out, 1);
-    resp_add_number(out, REPLICA_MS);
-    redis_link_end(link, on_replicated, claimed);
+    else
+        replica_wait(claimed->call->link, REPLICA_MS, on_replicated, claimed);
 }
 
 static void on_claimed(void *ctx, const struct resp *reply, const char *why)

@@ -7,7 +7,6 @@
 #include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
-#include "common/fleet/redis_link.h"
 #include "common/fleet/resp.h"
 
 struct unconfirmed {
@@ -64,7 +63,7 @@ static void on_records_replicated(void *ctx, const struct resp *reply, const cha
     free(r);
 }
 
-void replica_round_send(struct replica_round *r, struct redis_link *link, uint64_t limit_ms)
+void replica_wait(struct redis_link *link, uint64_t limit_ms, redis_reply_fn fn, void *ctx)
 {
     struct buf *out = redis_link_begin(link);
 
@@ -72,5 +71,10 @@ void replica_round_send(struct replica_round *r, struct redis_link *link, uint64
     resp_add_word(out, STR("WAIT"));
     resp_add_number(out, 1);
     resp_add_number(out, limit_ms);
-    redis_link_end(link, on_records_replicated, r);
+    redis_link_end(link, fn, ctx);
+}
+
+void replica_round_send(struct replica_round *r, struct redis_link *link, uint64_t limit_ms)
+{
+    replica_wait(link, limit_ms, on_records_replicated, r);
 }

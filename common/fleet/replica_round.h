@@ -6,9 +6,12 @@
 #define RG_FLEET_REPLICA_ROUND_H
 
 #include "common/fleet/fleet_store.h"
+#include "common/fleet/redis_link.h"
 
-struct redis_link;
 struct replica_round;
+
+/* Sends WAIT for one replica. fn gets the number of replicas that have all earlier writes. */
+void replica_wait(struct redis_link *link, uint64_t limit_ms, redis_reply_fn fn, void *ctx);
 
 /* `answer` ends each call. */
 struct replica_round *replica_round_new(void (*answer)(void *call, struct store_answer *a));
