@@ -18,8 +18,8 @@
 #include "common/journal/journal.h"
 #include "common/journal/scan.h"
 #include "common/os/file.h"
+#include "common/os/task.h"
 #include "worker/ledger/ledger.h"
-#include "worker/ledger/store_question.h"
 #include "worker/session/store/session.h"
 
 /* --- records --- */
@@ -106,6 +106,48 @@ int old_journal_read(void *ctx, void *tool, struct err *e)
 
 /* --- the store --- */
 
+/* One call to the store. If the task is cancelled before the answer, the answer frees it. */
+struct store_question {
+    struct waiter waiter;
+    store_answer_fn use; /* gets the answer, whatever its verdict; NULL: the task was cancelled */
+    void *ctx;
+    enum store_verdict verdict;
+};
+
+static void on_store_answer(void *ctx, const struct store_answer *a)
+{
+    struct store_question *q = ctx;
+
+    if (!q->use) {
+        free(q);
+        return;
+    }
+    q->verdict = a->verdict;
+    q->use(q->ctx, a);
+    waiter_wake(&q->waiter);
+}
+
+/* Reads the log of the session from record n on, or the lengths of all logs if the session is
+ * absent. Returns -1 if the store does not answer, or the task was cancelled. */
+MAY_PAUSE static int read_store(const struct old_journal *f, struct str session, uint64_t n,
+                                store_answer_fn use, void *ctx)
+{
+    struct store_question *q = mem_zalloc(sizeof(*q));
+    enum store_verdict verdict;
+    struct err e;
+
+    q->use = use;
+    q->ctx = ctx;
+    store_read(f->store, f->index, session, n, (struct store_call){on_store_answer, q});
+    if (task_wait(&q->waiter, &e)) {
+        q->use = NULL;
+        return -1;
+    }
+    verdict = q->verdict;
+    free(q);
+    return verdict == STORE_DONE ? 0 : -1;
+}
+
 /* The lengths of all logs of the folder's place. */
 static void use_lengths(void *ctx, const struct store_answer *a)
 {
@@ -134,10 +176,8 @@ MAY_PAUSE static int compare_record(const struct old_journal *f, const struct ol
                                     bool *ret_same)
 {
     uint64_t hash = 0;
-    struct store_question *q = store_question_new(use_record, &hash);
 
-    store_read(f->store, f->index, copy_log_id(l->log), n, store_question_call(q));
-    if (store_question_await(q) != STORE_DONE)
+    if (read_store(f, copy_log_id(l->log), n, use_record, &hash))
         return -1;
     *ret_same = hash == l->hashes.at[l->log->numbers.at[n]];
     return 0;
@@ -202,11 +242,9 @@ MAY_PAUSE static int compare_log(struct old_journal *f, const struct old_log *l)
 
 int old_journal_compare(struct old_journal *f)
 {
-    struct store_question *q = store_question_new(use_lengths, f);
     struct map_slot *slot;
 
-    store_read(f->store, f->index, str_of(NULL, 0), 0, store_question_call(q));
-    if (store_question_await(q) != STORE_DONE)
+    if (read_store(f, (struct str){0}, 0, use_lengths, f))
         return -1;
     for (size_t at = 0; (slot = map_next(&f->logs, &at));)
         if (compare_log(f, slot->value))
