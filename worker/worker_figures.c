@@ -63,10 +63,3 @@ void worker_figures_publish(const struct worker_state *w, struct server_bytes b)
     atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),
                           memory_order_relaxed);
 }
-
-void worker_count_append(void *ctx, uint64_t us)
-{
-    const struct worker_state *w = ctx;
-
-    metrics_observe_us(w->h->page, METRIC_fleet_append, us);
-}

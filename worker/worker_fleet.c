@@ -1,15 +1,12 @@
 /* A worker's part in a fleet: its connection to the store, and what happens to records there
  * (common/fleet/second_copy.h). Nothing of this exists without --fleet. */
-#include <stdlib.h>
-
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/fleet/redis_store.h"
 #include "common/fleet/second_copy.h"
-#include "common/fleet/store_url.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/control/fleet_orders.h"
@@ -56,6 +53,13 @@ static bool on_wanted(void *ctx, struct str session)
     return second_copy_fetch(w->service.calls.ledger->copy, session);
 }
 
+static void on_appended(void *ctx, uint64_t us)
+{
+    const struct worker_state *w = ctx;
+
+    metrics_observe_us(w->h->page, METRIC_fleet_append, us);
+}
+
 static void on_reconnect(void *ctx, const char *why)
 {
     const struct worker_state *w = ctx;
@@ -74,16 +78,13 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
                                     .add_back = on_back,
                                     .begin_anew = on_anew,
                                     .on_read_back = on_read_back,
-                                    .on_appended = worker_count_append,
+                                    .on_appended = on_appended,
                                     .reconnect = on_reconnect,
                                     .ctx = w};
 
     if (!w->h->fleet)
         return 0;
-    w->store_url = mem_zalloc(sizeof(*w->store_url));
-    if (store_url_parse(str_cstr(c->fleet), w->store_url, e))
-        return -1;
-    o.store = redis_store_new(w->loop, w->store_url, o.lease_ms, e);
+    o.store = redis_store_open(w->loop, str_cstr(c->fleet), o.lease_ms, e);
     if (!o.store)
         return -1;
     if (c->fleet_acks > 1)
@@ -105,11 +106,11 @@ void worker_fleet_serve_place(struct worker_state *w, uint32_t index)
     struct ledger *l = w->service.calls.ledger;
     const struct places *p = w->service.calls.residency->places;
 
-    if (l->copy)
-        worker_journals_drop_gone(w);
-    if (l->copy)
-        worker_files_add_place(w->files, index);
-    for (size_t i = 0; i < p->n && l->copy; i++)
+    if (!l->copy)
+        return;
+    worker_journals_drop_gone(w);
+    worker_files_add_place(w->files, index);
+    for (size_t i = 0; i < p->n; i++)
         if (p->at[i].index == index)
             second_copy_add_place(l->copy, index, p->at[i].journal);
 }
@@ -148,8 +149,4 @@ void worker_fleet_close(struct worker_state *w)
     worker_files_close(w->files);
     fleet_orders_close(&w->service);
     w->store = NULL;
-    if (w->store_url)
-        store_url_done(w->store_url);
-    free(w->store_url);
-    w->store_url = NULL;
 }

@@ -12,7 +12,6 @@ struct engine_home;
 struct fragments;
 struct journal;
 struct store;
-struct store_url;
 struct media_options;
 struct worker_files;
 
@@ -33,14 +32,13 @@ struct worker_state {
     struct {
         char **at;
         size_t n, cap;
-    } orphans;                   /* ids of sessions without a beginning, to be dropped */
-    struct journal *opening;     /* journal whose records are being replayed */
-    uint32_t opening_index;      /* index of its place */
-    struct fragments *replayed;  /* fragments of its calls */
-    struct store_url *store_url; /* address of the fleet's store, owned; NULL: no fleet */
-    struct store *store;         /* the fleet's; NULL: no fleet */
-    bool comparing;              /* a folder that was put aside is being compared or removed */
-    struct web_rules *web;       /* from where pictures may be fetched; NULL: from nowhere */
+    } orphans;                  /* ids of sessions without a beginning, to be dropped */
+    struct journal *opening;    /* journal whose records are being replayed */
+    uint32_t opening_index;     /* index of its place */
+    struct fragments *replayed; /* fragments of its calls */
+    struct store *store;        /* the fleet's; NULL: no fleet */
+    bool comparing;             /* a folder that was put aside is being compared or removed */
+    struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct worker_files *files;  /* the images' second copy; NULL: no fleet */
     struct span_exporter *spans; /* NULL: no collector is set */
@@ -97,9 +95,6 @@ unsigned worker_state_stop(struct worker_state *w);
 /* Closes everything; no further request may arrive. `keep`: a helper thread hangs, see
  * worker_state_stop. */
 void worker_state_close(struct worker_state *w, bool keep);
-
-/* worker_figures.c: counts an append to the fleet's store, with its time. ctx: the worker_state. */
-void worker_count_append(void *ctx, uint64_t us);
 
 /* worker_journals.c: number of ticks between checks for rare work. */
 enum { WORKER_LOOK_OVER_TICKS = 30 };
