@@ -16,10 +16,7 @@
 struct media_arrival {
     const struct media_store *m;
     struct media_place at;
-    struct sha256 *hash; /* NULL: the hash is known */
-    char wanted[SHA256_HEX_LEN + 1];
-    char *path;
-    bool is_pin;
+    struct sha256 *hash; /* of the bytes so far; NULL: a note, whose name is not its hash */
     int fd;
 };
 
@@ -103,27 +100,20 @@ struct media_arrival *media_arrival_new(const struct media_store *m, struct str 
                                         struct str name, struct err *e)
 {
     struct media_arrival *a;
-    struct buf path = {0};
 
     if (!are_safe(session_id, name)) {
         (void)err_set(e, ERR_IO, "the fleet's store has a file of an unknown form");
         return NULL;
     }
     a = mem_zalloc(sizeof(*a));
-
-    buf_printf(&path, "%.*s/%.*s", (int)session_id.len, session_id.p, (int)name.len, name.p);
-    a->path = mem_strndup(path.p, path.len);
-    buf_done(&path);
     a->m = m;
     a->fd = -1;
-    a->is_pin = media_is_pin(name);
     media_fill_paths(m, session_id, name, &a->at);
-    (void)snprintf(a->wanted, sizeof(a->wanted), "%.*s", (int)name.len, name.p);
     if (media_make_folders(m, &a->at, e) != 0) {
         media_arrival_free(a);
         return NULL;
     }
-    a->hash = sha256_begin();
+    a->hash = media_is_pin(name) ? NULL : sha256_begin();
     a->fd = open(a->at.part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (a->fd >= 0)
         return a;
@@ -134,7 +124,7 @@ struct media_arrival *media_arrival_new(const struct media_store *m, struct str 
 
 struct str media_arrival_path(const struct media_arrival *a)
 {
-    return str_cstr(a->path);
+    return str_cstr(a->at.own + strlen(a->m->root) + strlen("/sessions/"));
 }
 
 int media_arrival_add(struct media_arrival *a, struct str bytes, struct err *e)
@@ -148,22 +138,25 @@ int media_arrival_add(struct media_arrival *a, struct str bytes, struct err *e)
             return media_fail_storage(e);
         at += n > 0 ? (size_t)n : 0;
     }
-    if (!a->is_pin)
+    if (a->hash)
         sha256_add(a->hash, bytes);
     return 0;
 }
 
 int media_arrival_finish(struct media_arrival *a, struct err *e)
 {
+    bool is_image = a->hash != NULL;
     char found[SHA256_HEX_LEN + 1];
 
-    sha256_end(a->hash, found);
+    if (is_image)
+        sha256_end(a->hash, found);
     a->hash = NULL;
-    if (!a->is_pin && strcmp(found, a->wanted) != 0)
+    if (is_image && !str_ends(str_cstr(a->at.own), str_cstr(found)))
         return err_set(e, ERR_IO, "an image of the fleet's store has other bytes than its name");
     if ((a->m->sync && fsync(a->fd) != 0) || rename(a->at.part, a->at.own) != 0)
         return media_fail_storage(e);
-    (void)link(a->at.own, a->at.copy); /* without a node's copy, the session's own file is enough */
+    if (is_image) /* without a node's copy, the session's own file is enough */
+        (void)link(a->at.own, a->at.copy);
     return media_sync_names(a->m, &a->at, e);
 }
 
@@ -179,6 +172,5 @@ void media_arrival_free(struct media_arrival *a)
         (void)close(a->fd);
         (void)unlink(a->at.part);
     }
-    free(a->path);
     free(a);
 }
