@@ -13,11 +13,9 @@
 #include "common/os/file.h"
 #include "worker/media/media_store_internal.h"
 
-#define PIN_END STR(".url") /* end of the name of a URL's note */
-
 enum { PIN_NAME_MAX = SHA256_HEX_LEN + 5, PIN_READ_MAX = 64 << 10 };
 
-/* Makes the note's file name, which fill_paths uses like an image's hash. */
+/* Makes the note's file name, which media_fill_paths uses like an image's hash. */
 static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
 {
     if (pin->hash.p)
@@ -121,7 +119,6 @@ int media_store_bring_pin(const struct media_store *m, const struct media_pin *p
 {
     char name[PIN_NAME_MAX];
     struct media_place p = {0};
-
     int rc;
 
     media_fill_paths(m, pin->session_id, pin_name(pin, name), &p);

@@ -2,7 +2,7 @@
  * Stores images (media_store.h). The steps of a put:
  *
  *   is_whole            done if the session's file has these bytes
- *   make_folders        makes missing folders; check_limit_of checks the session's limit
+ *   media_make_folders  makes missing folders; check_limit_of checks the session's limit
  *   link_copy           links the node's copy if it has the image
  *   file_write          else writes the image under the session's name
  *   share_copy          links the written file as the node's copy
@@ -10,9 +10,9 @@
  *
  * Workers of a node put at the same time without a common lock: one link() succeeds, and rename()
  * of a second link replaces a file that a power failure had cut. The threads of one worker lock a
- * name until it is durable (lock_name): a put that finds the file must not return before. They also
- * lock the count of a session's notes, so that no session exceeds MEDIA_PINS_MAX. The node's copy
- * adds one to the number of links, so a copy with only one link is unused (drop_copy).
+ * name until it is durable (media_lock_name): a put that finds the file must not return before.
+ * They also lock the count of a session's notes, so that no session exceeds MEDIA_PINS_MAX. The
+ * node's copy adds one to the number of links, so a copy with only one link is unused (drop_copy).
  */
 #include "worker/media/media_store_internal.h"
 
@@ -26,15 +26,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
 
 enum { MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64 };
-
-#define PIN_END STR(".url") /* end of the name of a URL's note */
 
 struct media_store *media_store_new(const struct media_options *o)
 {

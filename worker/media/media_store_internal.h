@@ -10,6 +10,8 @@
 
 #include "worker/media/media_store.h"
 
+#define PIN_END STR(".url") /* end of the name of a URL's note */
+
 enum { MEDIA_PATH_MAX = 4096 };
 
 struct media_store {
@@ -38,7 +40,7 @@ void media_fill_paths(const struct media_store *m, struct str id, struct str med
 pthread_mutex_t *media_lock_name(const struct media_store *m, const struct media_place *p);
 void media_unlock_name(pthread_mutex_t *lock);
 
-/* Sets the error of errno. Return -1. */
+/* Set the error of errno. Return -1. */
 int media_fail_storage(struct err *e);
 int media_fail_reading(struct err *e);
 
@@ -53,7 +55,7 @@ bool media_is_pin(struct str name);
 /* Adds up the bytes of a session's files, or the number of its notes. */
 int media_sum_folder(const char *path, bool notes, uint64_t *ret, struct err *e);
 
-/* Reports a file that has its final name now, if somebody wants that. */
+/* Calls on_stored, if it is set, for a file that has its final name. */
 void media_report_stored(const struct media_store *m, struct str session_id, struct str name);
 
 #endif
