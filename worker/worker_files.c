@@ -21,7 +21,7 @@
 
 struct worker_files {
     struct worker_state *w;
-    struct file_copy *copy; /* NULL: no fleet */
+    struct file_copy *copy; /* NULL: not open */
     pthread_mutex_t lock;   /* of `stored` */
     _Atomic bool has_stored;
     VEC(char *) stored;  /* "SESSION/NAME": files that threads have stored, not collected yet */

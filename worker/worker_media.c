@@ -36,7 +36,6 @@ static int open_web(struct worker_state *w, void (*on_lost)(void *env, unsigned 
 int worker_media_open(struct worker_state *w, void (*on_lost)(void *env, unsigned n), struct err *e)
 {
     const struct config *c = w->h->config;
-
     struct media_options o = {.state_dir = w->h->state_dir,
                               .sync = c->durability == DURABILITY_POWER,
                               .session_bytes = (uint64_t)c->max_session_media_bytes};
