@@ -252,8 +252,9 @@ static void write_refusal(struct desk *d, int status, struct str why)
     arena_done(&a);
 }
 
-/* Handles that no session can be made now: the rollout and all claims wait for a moment. Of several
- * claims that fail together only one logs it. */
+/* Handles that no session can be made now. The rollout waits for a moment. Unless a node of a fleet
+ * may still make sessions, all claims wait, too, and of those that fail together only one logs it.
+ */
 static void put_off(struct desk *d, struct rollout *r, int status, struct str why)
 {
     bool is_first = clock_ms() >= d->refused_until_ms;

@@ -204,23 +204,24 @@ static bool is_here(const struct workers *w, struct str id)
            place_table_own_epoch(w->h->fleet, index) != 0;
 }
 
-static bool makes_sessions(const struct workers *w, uint32_t slot, struct fleet_node *ret)
+/* Reports whether the node may make a session now. */
+static bool makes_sessions(const struct workers *w, uint32_t slot)
 {
-    return place_table_node(w->h->fleet, slot, ret) && ret->state == FLEET_UP &&
+    struct fleet_node node;
+
+    return place_table_node(w->h->fleet, slot, &node) && node.state == FLEET_UP &&
            clock_ms() >= w->avoided_until_ms[slot] &&
-           (!ret->is_self || board_workers_ready(w->h->board) > 0);
+           (!node.is_self || board_workers_ready(w->h->board) > 0);
 }
 
 /* Chooses the node that makes the next session: the next one in turn that is up. Without one, this
  * node. */
 static uint32_t choose_node(struct workers *w)
 {
-    struct fleet_node node;
-
     for (uint32_t i = 0; i < FLEET_NODES_MAX; i++) {
         uint32_t slot = w->node_turn++ % FLEET_NODES_MAX;
 
-        if (makes_sessions(w, slot, &node))
+        if (makes_sessions(w, slot))
             return slot;
     }
     return place_table_self(w->h->fleet);
@@ -228,10 +229,8 @@ static uint32_t choose_node(struct workers *w)
 
 bool workers_have_others(const struct workers *w)
 {
-    struct fleet_node node;
-
     for (uint32_t slot = 0; w->h->fleet && slot < FLEET_NODES_MAX; slot++)
-        if (makes_sessions(w, slot, &node))
+        if (makes_sessions(w, slot))
             return true;
     return false;
 }
@@ -245,16 +244,19 @@ struct call_way {
     struct err why; /* without a client */
 };
 
-static struct call_way find_way(struct workers *w, struct str id)
+static struct call_way way_to_worker(struct workers *w, struct str id)
 {
     struct call_way way = {.calls = &w->calls};
-    struct node_routers *n;
 
-    if (is_here(w, id)) {
-        way.client = client_of(w, id, &way.why);
-        return way;
-    }
-    n = routers_of(w, place_table_self(w->h->fleet), &way.why);
+    way.client = client_of(w, id, &way.why);
+    return way;
+}
+
+static struct call_way way_to_node(struct workers *w, uint32_t slot)
+{
+    struct call_way way = {.calls = &w->calls};
+    struct node_routers *n = routers_of(w, slot, &way.why);
+
     if (n) {
         way.client = n->client;
         way.calls = &n->calls;
@@ -287,7 +289,8 @@ static struct http_fetch *start_call(struct workers *w, const struct call_way *w
 static struct http_fetch *call_worker(struct workers *w, struct str id, struct http_request *r,
                                       struct str body, http_fetch_fn fn, void *ctx)
 {
-    struct call_way way = find_way(w, id);
+    struct call_way way =
+        is_here(w, id) ? way_to_worker(w, id) : way_to_node(w, place_table_self(w->h->fleet));
 
     return start_call(w, &way, r, body, fn, ctx);
 }
@@ -317,19 +320,12 @@ static struct http_fetch *make_at_node(struct workers *w, struct http_request *r
                                        http_fetch_fn fn, void *ctx)
 {
     struct session_making *m = mem_zalloc(sizeof(*m));
-    struct call_way way = {.calls = &w->calls};
-    struct node_routers *n = NULL;
+    struct call_way way;
 
     *m = (struct session_making){.workers = w, .slot = choose_node(w), .fn = fn, .ctx = ctx};
     list_append(&w->makings, &m->entry);
-    if (m->slot == place_table_self(w->h->fleet))
-        way.client = client_of(w, (struct str){0}, &way.why);
-    else
-        n = routers_of(w, m->slot, &way.why);
-    if (n) {
-        way.client = n->client;
-        way.calls = &n->calls;
-    }
+    way = m->slot == place_table_self(w->h->fleet) ? way_to_worker(w, (struct str){0})
+                                                   : way_to_node(w, m->slot);
     return start_call(w, &way, r, body, on_made, m);
 }
 

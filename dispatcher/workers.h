@@ -45,7 +45,8 @@ struct http_fetch *worker_call(struct workers *w, struct str id, const char *met
 struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
                                        void *ctx);
 
-/* Reports whether another node may make sessions now, after one did not. */
+/* Reports whether a node of the fleet may make sessions now, after one did not. False without a
+ * fleet. */
 bool workers_have_others(const struct workers *w);
 
 /* Like worker_call with POST, for requests without a time limit: the call ends with its answer, or
