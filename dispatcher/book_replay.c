@@ -95,7 +95,7 @@ bool book_replay_add(struct book_replay *r, struct str group, struct str record)
     struct err e;
     bool begins, again;
 
-    (void)json_parse(&a, record, &v, &e); /* what is no record has no time, and does not apply */
+    (void)json_parse(&a, record, &v, &e); /* a payload that is not JSON has no time */
     begins = record_kind(v) == RECORD_GROUP;
     again = begins && l && !record_continues(v);
     if (again)

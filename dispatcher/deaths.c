@@ -1,8 +1,8 @@
 /* Finds deaths of processes that aborted calls of an attempt, by the times on the board. A gateway
  * that continues after an upgrade has not died. In a fleet a session may be another node's, whose
- * processes are not on the board. If its place has got a new owner, its epoch differs from that of
- * the claim. After a restart that one is unknown; then the epoch, which is at least the store's
- * clock, is later than the claim. */
+ * processes are not on the board. If the session's place has got a new owner, its epoch is not the
+ * epoch at the claim. After a restart the epoch at the claim is unknown; then its time is
+ * compared, because a new epoch is at least the store's clock. */
 #include "common/fleet/place_table.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"

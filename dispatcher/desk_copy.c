@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/fleet/place_table.h"
 #include "common/fleet/redis_store.h"
@@ -42,7 +40,7 @@ struct desk_wait {
 
 static void on_look(struct loop_timer *t);
 
-/* A wait for all records may be over, too. */
+/* Ends a wait. If it was one of a record, waits for all records may be over, too. */
 static void wait_free(struct desk_wait *w)
 {
     struct desk_copy *c = w->copy;

@@ -2,12 +2,13 @@
  * The reactions to changes of the book, and the process from start to drain.
  *
  *   start    keys, journal (replay fills the book, without events), server; then sweep and
- *            tellings, which continue what an earlier dispatcher left unfinished. In a fleet
- * records that only the store has are read before requests are accepted (desk_copy.c) tick every
- * 250 ms leases of attempts; every second deadlines, deliveries and metrics; every half minute the
- * journal: free disk, dead records, and a compaction is begun, which does one step in every loop
- * iteration drain    polls are answered, the server refuses; it stops when nothing is pending any
- * longer, or when the grace is over
+ *            tellings, which continue what an earlier dispatcher left unfinished. In a fleet the
+ *            records that only the store has are read before the server listens (desk_copy.c)
+ *   tick     every 250 ms leases of attempts; every second deadlines, deliveries and metrics; every
+ *            half minute the journal: free disk, dead records, and a compaction is begun, which
+ *            does one step in every loop iteration
+ *   drain    polls are answered, the server refuses; it stops when nothing is pending any longer,
+ *            or when the grace is over
  */
 #include "dispatcher/dispatcher.h"
 
@@ -114,7 +115,6 @@ static void on_desk_reload(struct child *c)
 static void on_drain_tick(struct loop_timer *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, drain);
-
     bool sent = !d->copy || desk_copy_is_sent(d);
 
     if ((d->busy == 0 && server_busy(d->server) == 0 && sent) || clock_ms() >= d->drain_until_ms)
