@@ -237,7 +237,7 @@ enum { DESK_TICK_MS = 250 };
 void desk_check_leases(struct desk *d, uint64_t now_ms);
 
 /* Handles passed deadlines, deliveries whose lease is over, and settled groups without a queue that
- * were not removed. */
+ * were not removed. Does nothing while requests are refused. */
 void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms);
 
 /* --- metrics (desk_metrics.c) --- */
@@ -403,7 +403,7 @@ void ends_refused(struct desk *d, struct attempt *a, const char *why);
  * that its agent depends on. */
 const char *desk_find_death(const struct desk *d, const struct attempt *a);
 
-/* In a fleet: notes the epoch of the session's place, after the attempt was claimed. */
+/* In a fleet: remembers the epoch of the session's place, after the attempt was claimed. */
 void desk_note_epoch(const struct desk *d, struct attempt *a);
 
 /* Starts a request about a session. ABORT: aborts it, or deletes it if it is finalized. FORGET:

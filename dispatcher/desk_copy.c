@@ -238,7 +238,7 @@ static void on_read_back(void *ctx, uint32_t place, struct str group, const stru
     (void)e;
 }
 
-static bool on_found(void *ctx, uint32_t place, struct str group)
+static bool is_group_needed(void *ctx, uint32_t place, struct str group)
 {
     struct desk_copy *c = ctx;
 
@@ -366,7 +366,7 @@ int desk_copy_open(struct desk *d, struct err *e)
                                     .add_back = on_back,
                                     .begin_anew = on_anew,
                                     .on_read_back = on_read_back,
-                                    .is_needed = on_found,
+                                    .is_needed = is_group_needed,
                                     .reconnect = on_reconnect};
 
     if (!d->heritage->fleet)

@@ -86,14 +86,15 @@ static void write_plain(struct desk *d, enum record_kind kind, struct group *g)
 void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
 {
     uint64_t keep_ms = (uint64_t)d->heritage->config->export_retention_ms;
-    bool refusing = desk_is_refusing(d);
     struct group *g, *next;
 
+    if (desk_is_refusing(d))
+        return;
     LIST_EACH_SAFE(&d->book.all, g, next, struct group, all_entry) {
         if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
             /* the lease was not set, because the group comes from a replay */
             g->taken_until_ms = now_ms + g->lease_ms;
-        if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms && !refusing) {
+        if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
             metrics_count(d->heritage->page, METRIC_groups_redelivered, 1);
             write_plain(d, RECORD_RETURNED, g);
         } else if (!group_settled(g) && g->spec.deadline_ms && !g->overdue &&
