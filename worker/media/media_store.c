@@ -198,6 +198,11 @@ bool media_is_pin(struct str name)
     return str_ends(name, PIN_END) && sha256_is_hex(str_sub(name, 0, name.len - PIN_END.len));
 }
 
+bool media_is_file_name(struct str name)
+{
+    return sha256_is_hex(name) || media_is_pin(name);
+}
+
 int media_sum_folder(const char *path, bool notes, uint64_t *ret, struct err *e)
 {
     const struct dirent *entry;
@@ -420,7 +425,7 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
         struct media_place old = {0}, new = {0};
 
         /* . and .., and files that are being written */
-        if (!sha256_is_hex(media) && !media_is_pin(media))
+        if (!media_is_file_name(media))
             continue;
         media_fill_paths(m, from, media, &old);
         media_fill_paths(m, to, media, &new);

@@ -133,9 +133,6 @@ void media_file_close(struct media_file *f);
 
 /* --- files that go to the store of a fleet, or come from there: images and notes of URLs --- */
 
-/* Reports whether a file of a session may have this name. */
-bool media_is_file_name(struct str name);
-
 /* Reports whether the session has the file. */
 bool media_store_has(const struct media_store *m, struct str session_id, struct str name);
 

@@ -52,6 +52,9 @@ int media_sync_names(const struct media_store *m, const struct media_place *p, s
 /* Reports whether this is the file name of a note. */
 bool media_is_pin(struct str name);
 
+/* Reports whether this is the file name of an image or a note. */
+bool media_is_file_name(struct str name);
+
 /* Adds up the bytes of a session's files, or the number of its notes. */
 int media_sum_folder(const char *path, bool notes, uint64_t *ret, struct err *e);
 

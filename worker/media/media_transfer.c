@@ -20,11 +20,6 @@ struct media_arrival {
     int fd;
 };
 
-bool media_is_file_name(struct str name)
-{
-    return sha256_is_hex(name) || media_is_pin(name);
-}
-
 /* Reports whether the names, which come from the store of a fleet, stay in the session's folder. */
 static bool are_safe(struct str session_id, struct str name)
 {
