@@ -255,25 +255,25 @@ static void on_sweep_anew(struct loop_timer *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, sweep.again);
 
-    d->sweep.partial = d->sweep.missed = d->sweep.anew = d->sweep.rests = false;
+    d->sweep.partial = d->sweep.missed = d->sweep.anew = d->sweep.pauses = false;
     sweep_ask(d);
 }
 
-static void sweep_rest(struct desk *d, uint64_t rest_ms)
+static void sweep_pause(struct desk *d, uint64_t pause_ms)
 {
-    d->sweep.rests = true;
-    loop_timer_set(d->loop, &d->sweep.again, rest_ms, on_sweep_anew);
+    d->sweep.pauses = true;
+    loop_timer_set(d->loop, &d->sweep.again, pause_ms, on_sweep_anew);
 }
 
 /* Chooses the pause before the next pass. In a fleet it grows, because a place may have no owner
  * for days. */
-static void choose_rest(struct desk *d)
+static void choose_pause(struct desk *d)
 {
-    uint64_t rest_ms = SWEEP_AGAIN_MS;
+    uint64_t pause_ms = SWEEP_AGAIN_MS;
 
     if (d->copy && d->sweep.partial && !d->sweep.anew)
-        rest_ms = MIN_OF(MAX_OF(d->sweep.rest_ms * 2, rest_ms), SWEEP_AGAIN_MAX_MS);
-    d->sweep.rest_ms = rest_ms;
+        pause_ms = MIN_OF(MAX_OF(d->sweep.pause_ms * 2, pause_ms), SWEEP_AGAIN_MAX_MS);
+    d->sweep.pause_ms = pause_ms;
 }
 
 /* Ends a pass of the sweep. Removed groups are needed until a pass has reached all workers. */
@@ -286,8 +286,8 @@ static void sweep_over(struct desk *d)
         d->sweep.fewer = 0; /* a worker that was away may have been the only reason */
     d->sweep.runs = d->sweep.partial || d->sweep.anew;
     if (d->sweep.runs) {
-        choose_rest(d);
-        sweep_rest(d, d->sweep.rest_ms);
+        choose_pause(d);
+        sweep_pause(d, d->sweep.pause_ms);
     }
     polls_wake(d);
 }
@@ -347,7 +347,6 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     struct str cursor;
     struct err bad;
 
-    (void)e;
     d->sweep.call = NULL;
     if (desk_is_refusing(d)) { /* a different node may have begun attempts by now */
         loop_timer_set(d->loop, &d->sweep.again, AGAIN_MS, on_sweep_again);
@@ -391,13 +390,13 @@ static void sweep_ask(struct desk *d)
 void sweep_start(struct desk *d)
 {
     if (d->sweep.runs) {
-        if (d->sweep.rests && !d->sweep.anew)
-            sweep_rest(d, SWEEP_AGAIN_MS);
+        if (d->sweep.pauses && !d->sweep.anew)
+            sweep_pause(d, SWEEP_AGAIN_MS);
         d->sweep.anew = true;
         return;
     }
     d->sweep.runs = true;
-    d->sweep.rest_ms = 0;
+    d->sweep.pause_ms = 0;
     sweep_ask(d);
 }
 

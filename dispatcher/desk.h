@@ -87,10 +87,10 @@ struct desk {
         struct http_fetch *call;
         struct loop_timer again;
         char cursor[192]; /* in a fleet it begins with the name of a node */
-        /* a pass is running, or waits for its time (rests); it has not reached all workers
+        /* a pass is running, or will after a pause (pauses); it has not reached all workers
          * (partial), not even all that have an owner (missed); a further one is wanted (anew) */
-        bool runs, rests, partial, missed, anew;
-        uint64_t rest_ms;  /* pause before the next pass */
+        bool runs, pauses, partial, missed, anew;
+        uint64_t pause_ms; /* pause before the next pass */
         int fewer;         /* how often its pages were reduced */
         unsigned failures; /* number of failed pages in a row */
         char why[160];     /* reason of the last failure */

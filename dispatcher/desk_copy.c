@@ -134,7 +134,7 @@ void desk_copy_forget(struct desk *d, void *ctx)
 }
 
 /* Ends a wait for all records with an error, if there is one for it. */
-static bool fail_late(struct desk_wait *w)
+static bool fail_wait_for_all(struct desk_wait *w)
 {
     struct desk_copy *c = w->copy;
     struct desk_done done = w->done;
@@ -189,7 +189,7 @@ static bool end_waits_for_all(struct desk_copy *c)
         if (w->group_len > 0 || w->stored)
             continue;
         left = true;
-        if (fail_late(w))
+        if (fail_wait_for_all(w))
             break; /* the next look finds the others */
     }
     return left;

@@ -310,7 +310,6 @@ void groups_post(struct desk_request *r)
 static struct group *find_group(struct desk_request *r, struct err *e)
 {
     struct group *g = book_group(&r->desk->book, r->name);
-
     struct buf peers = {0};
 
     if (g)
