@@ -117,9 +117,9 @@ static int save_weights(const char *state_dir, const struct weights_told *w, boo
 
 /* What a change sets. */
 struct weights_change {
-    struct str adapter;        /* absent: the version is that of the weights */
-    const struct str *version; /* NULL: unchanged */
-    struct lora_book *loras;   /* replaces all adapters; NULL: unchanged */
+    struct str adapter; /* absent: the version is that of the weights */
+    struct str version;
+    struct lora_book *loras; /* replaces all adapters, and nothing else changes; or NULL */
 };
 
 static int apply_change(struct weights_told *w, const struct weights_change *change, struct err *e)
@@ -129,14 +129,13 @@ static int apply_change(struct weights_told *w, const struct weights_change *cha
     if (change->loras) {
         w->loras = *change->loras;
         *change->loras = before;
-    }
-    if (!change->version)
         return 0;
+    }
     if (!change->adapter.p) {
-        buf_set(&w->version, *change->version);
+        buf_set(&w->version, change->version);
         return 0;
     }
-    return lora_set(&w->loras, change->adapter, *change->version)
+    return lora_set(&w->loras, change->adapter, change->version)
                ? err_field(e, "name", "there are %d adapters already", LORAS_MAX)
                : 0;
 }
@@ -172,13 +171,11 @@ static int change_file(const char *state_dir, const struct weights_change *chang
 int weights_tell(const char *state_dir, struct str adapter, struct str version, bool durable,
                  struct err *e)
 {
-    return change_file(state_dir, &(struct weights_change){adapter, &version, NULL}, durable, e);
+    return change_file(state_dir, &(struct weights_change){adapter, version, NULL}, durable, e);
 }
 
-int weights_replace(const char *state_dir, const struct str *version, struct lora_book *loras,
-                    bool durable, struct err *e)
+int weights_replace_loras(const char *state_dir, struct lora_book *loras, bool durable,
+                          struct err *e)
 {
-    const struct weights_change change = {.version = version, .loras = loras};
-
-    return change_file(state_dir, &change, durable, e);
+    return change_file(state_dir, &(struct weights_change){.loras = loras}, durable, e);
 }

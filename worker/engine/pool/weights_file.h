@@ -30,10 +30,10 @@ int weights_load(const char *state_dir, struct weights_told *ret, struct err *e)
 int weights_tell(const char *state_dir, struct str adapter, struct str version, bool durable,
                  struct err *e);
 
-/* Like weights_tell, but sets the version of the weights (NULL: unchanged) and replaces all
- * adapters (NULL: unchanged). The book is unspecified afterwards; the caller frees it. */
-int weights_replace(const char *state_dir, const struct str *version, struct lora_book *loras,
-                    bool durable, struct err *e);
+/* Like weights_tell, but replaces all adapters. The book is unspecified afterwards; the caller
+ * frees it. */
+int weights_replace_loras(const char *state_dir, struct lora_book *loras, bool durable,
+                          struct err *e);
 
 /* Returns a number that changes when the file does; 0: there is none. */
 uint64_t weights_stamp(const char *state_dir);

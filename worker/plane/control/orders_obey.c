@@ -34,15 +34,7 @@ uint64_t orders_obeyed(const struct service *a)
 
 static int obey_version(struct service *a, const struct json *value, bool writes, struct err *e)
 {
-    const struct heritage *h = a->heritage;
-    struct str version = json_string(value);
-
-    if (writes &&
-        weights_replace(h->state_dir, &version, NULL, h->config->durability == DURABILITY_POWER, e))
-        return -1;
-    if (writes)
-        run_note_version(&a->calls, version);
-    return weights_follow(a, e);
+    return writes ? weights_keep(a, (struct str){0}, json_string(value), e) : weights_follow(a, e);
 }
 
 int orders_read_adapters(const struct json *list, struct lora_book *ret)
@@ -64,8 +56,8 @@ static int obey_adapters(struct service *a, const struct json *value, bool write
     if (writes && orders_read_adapters(value, &book))
         rc = err_set(e, ERR_STORAGE_FAILED, "the fleet's orders have too many adapters");
     else if (writes)
-        rc = weights_replace(h->state_dir, NULL, &book, h->config->durability == DURABILITY_POWER,
-                             e);
+        rc = weights_replace_loras(h->state_dir, &book, h->config->durability == DURABILITY_POWER,
+                                   e);
     lora_done(&book);
     return rc ? -1 : weights_follow(a, e);
 }
@@ -168,9 +160,6 @@ static int obey_kinds(struct service *a, const struct orders_entry *o, uint64_t 
     return rc;
 }
 
-/* A new worker has the node's orders in the files. The store may have lost orders that the node
- * has.
- */
 int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_set, struct err *e)
 {
     uint64_t own = atomic_load(own_orders(a)), node = atomic_load(&a->heritage->board->orders);
@@ -184,7 +173,7 @@ int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_s
     if (fd < 0)
         return -1;
     node = atomic_load(&a->heritage->board->orders);
-    if (own == 0 || node > edition) {
+    if (own == 0 || node > edition) { /* a new worker; or the store has lost orders */
         rc = follow_node(a, e);
         own = node + 1;
     }

@@ -57,21 +57,20 @@ TEST(weights_file, what_is_told_is_kept)
     folder_remove(&f);
 }
 
-TEST(weights_file, an_order_of_the_fleet_replaces_versions_or_adapters)
+TEST(weights_file, an_order_of_the_fleet_replaces_the_adapters_alone)
 {
     struct folder f = folder_make();
-    const struct str version = STR("step-8");
     struct lora_book book = {0};
     struct weights_told w;
     struct err e = {0};
 
     cr_assert_eq(weights_tell(f.path, STR("old"), STR("3"), false, &e), 0, "%s", e.text);
-    cr_assert_eq(weights_replace(f.path, &version, NULL, false, &e), 0, "%s", e.text);
+    cr_assert_eq(weights_tell(f.path, (struct str){0}, STR("step-8"), false, &e), 0, "%s", e.text);
     cr_assert_eq(lora_set(&book, STR("new"), STR("4")), 0);
     cr_assert_eq(weights_load(f.path, &w, &e), 0);
     cr_expect(str_eq_c(buf_str(&w.version), "step-8") && w.loras.n == 1);
     weights_told_done(&w);
-    cr_assert_eq(weights_replace(f.path, NULL, &book, false, &e), 0, "%s", e.text);
+    cr_assert_eq(weights_replace_loras(f.path, &book, false, &e), 0, "%s", e.text);
     lora_done(&book);
     cr_assert_eq(weights_load(f.path, &w, &e), 0);
     cr_expect(str_eq_c(buf_str(&w.version), "step-8") && w.loras.n == 1);
