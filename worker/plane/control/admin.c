@@ -61,17 +61,6 @@ static void order_free(struct pause_order *o)
     free(o);
 }
 
-/* Names the nodes that have obeyed, or those that were not asked. */
-static void put_nodes(const struct pause_order *o, struct json_out *out)
-{
-    const struct heritage *h = o->service->heritage;
-
-    if (!h->fleet)
-        heritage_put_unreachable(h, out);
-    else if (o->reach == REACH_FLEET)
-        siblings_put_obeyed(h, buf_str(&o->outcome.obeyed), out);
-}
-
 /* Answers the order when both parts are over: this worker's own drain and the others' answers. The
  * order lives until then even if its client has left. */
 static void order_end(struct pause_order *o)
@@ -99,7 +88,8 @@ static void order_end(struct pause_order *o)
             buf_printf(&body, ",\"edition\":%llu", (unsigned long long)o->edition);
         if (o->told.len > 0)
             buf_printf(&body, ",\"engines\":%.*s", (int)o->told.len, o->told.p);
-        put_nodes(o, &(struct json_out){&body, true});
+        order_outcome_write(&o->outcome, o->service->heritage, o->reach == REACH_FLEET,
+                            &(struct json_out){&body, true});
         buf_add_c(&body, '}');
         respond_count(o->service, o->dialect, 200);
         exchange_reply(o->x, 200, "application/json", buf_str(&body));

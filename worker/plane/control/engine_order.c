@@ -7,7 +7,6 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/plane/control/sibling.h"
@@ -73,8 +72,8 @@ static struct exchange *detach_exchange(struct engine_order *o)
     return x;
 }
 
-/* Ends the order with an error before its answer is sent, because the client may send the next
- * order as soon as it reads the answer. */
+/* Frees the order before its answer is sent, because the client may send the next order as soon as
+ * it reads the answer. */
 void engine_order_fail(struct engine_order *o, const struct err *e)
 {
     struct exchange *x = detach_exchange(o);
@@ -126,16 +125,6 @@ static bool is_draining_engine(const struct engine_order *o)
     return false;
 }
 
-static void put_nodes(const struct engine_order *o, struct json_out *out)
-{
-    const struct heritage *h = o->service->heritage;
-
-    if (!h->fleet)
-        heritage_put_unreachable(h, out);
-    else if (o->edition > 0)
-        siblings_put_obeyed(h, buf_str(&o->outcome.obeyed), out);
-}
-
 void engine_order_answer(struct engine_order *o)
 {
     struct buf body = {0};
@@ -160,7 +149,7 @@ void engine_order_answer(struct engine_order *o)
     json_out_key(&out, "engines");
     engine_pool_write(o->service->calls.engines, &body);
     out.comma = true;
-    put_nodes(o, &out);
+    order_outcome_write(&o->outcome, a->heritage, o->edition > 0, &out);
     json_out_end_obj(&out);
     x = detach_exchange(o);
     order_free(o);

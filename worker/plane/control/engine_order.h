@@ -49,8 +49,8 @@ struct engine_order {
  * the client leaves while engines are tried, the order is freed. */
 struct engine_order *engine_order_new(struct service *a, const struct service_request *r);
 
-/* Each frees the order after it was answered: with an error, because nothing has changed; with what
- * has changed; or, without a request, with what was applied. */
+/* Answer the order and free it: with an error; with what has changed; or, if it has no request,
+ * with the engines that do not answer. */
 void engine_order_fail(struct engine_order *o, const struct err *e);
 void engine_order_answer(struct engine_order *o);
 void engine_order_answer_taken(struct engine_order *o);

@@ -3,6 +3,7 @@
 
 #include "common/base/attrs.h"
 #include "common/base/err.h"
+#include "common/proc/heritage.h"
 #include "worker/plane/control/sibling.h"
 
 enum { NAMES_SHOWN = 200 };
@@ -27,6 +28,15 @@ int order_outcome_check(const struct order_outcome *o, struct err *e)
     if (o->workers > 0)
         return err_set(e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->workers);
     return 0;
+}
+
+void order_outcome_write(const struct order_outcome *o, const struct heritage *h, bool of_fleet,
+                         struct json_out *out)
+{
+    if (!h->fleet)
+        heritage_put_unreachable(h, out);
+    else if (of_fleet)
+        siblings_put_obeyed(h, buf_str(&o->obeyed), out);
 }
 
 void order_outcome_done(struct order_outcome *o)
