@@ -30,7 +30,7 @@ struct store;
 /* Begins to obey, if this gateway is in a fleet. The store must outlive the callbacks. */
 void fleet_orders_open(struct service *a, struct store *store);
 
-/* Ends after the store was freed. Accepts a service without orders. */
+/* Frees the orders, after the store was freed. Accepts a service without orders. */
 void fleet_orders_close(struct service *a);
 
 /* Reports whether this worker has read the orders, or need not. */

@@ -124,7 +124,15 @@ void session_events_get(struct service_request *r);
  * asked asks the others. */
 void admin_weight_version(struct service_request *r);
 void admin_adapters(struct service_request *r);
-void admin_adapters_get(struct service_request *r);
+void admin_pause(struct service_request *r);
+void admin_resume(struct service_request *r);
+
+/* Obeys the edition of the fleet's orders that the query names, here and in the workers within the
+ * request's reach. */
+void admin_obey(struct service_request *r);
+
+/* Pauses or resumes this worker's model calls. */
+void pause_obey(struct service *a, bool paused);
 
 /* weights.c: applies a weight version that this or a different worker was given, if it is new.
  * Returns -1 if it cannot be read. */
@@ -134,19 +142,13 @@ int weights_follow(struct service *a, struct err *e);
  */
 int weights_keep(struct service *a, struct str adapter, struct str version, struct err *e);
 
-/* Obeys the edition of the fleet's orders that the query names, here and in the workers within the
- * request's reach. */
-void admin_obey(struct service_request *r);
+void admin_adapters_get(struct service_request *r);
 
 /* orders_obey.c: notes that this worker and the state folder obey that edition of the fleet's
  * orders. */
 void orders_note(struct service *a, uint64_t edition);
 
-/* Pauses or resumes this worker's model calls, as the fleet's orders say. */
-void pause_obey(struct service *a, bool paused);
-
-void admin_pause(struct service_request *r);
-void admin_resume(struct service_request *r);
+/* group_result.c */
 void admin_group_result(struct service_request *r);
 
 /* sibling.c: reports whether this worker is the first of those that serve. */

@@ -110,7 +110,7 @@ int control_close(struct service *a, struct session *s, enum session_end how,
     return 0;
 }
 
-/* A change of a session. The task uses it before its first pause. */
+/* A change of a session, on the caller's stack: the task uses it before its first pause. */
 struct session_change {
     struct session *s;
     enum session_end how;
@@ -125,7 +125,7 @@ MAY_PAUSE static void answer_write(struct answering *a, int rc, struct durable_w
     if (rc == 0)
         rc = await_durable(a->request.service, durable, e);
     if (rc) {
-        answering_fail(a, "an answer broke", e);
+        answering_fail(a, "the answer to a change of a session broke", e);
         return;
     }
     if (a->status == 200)
@@ -140,7 +140,6 @@ MAY_PAUSE static void end_session(struct answering *a, void *ctx)
     struct err e = {0};
     int rc;
 
-    /* c is on the caller's stack: read it before any pause */
     a->status = c->how == SESSION_END_COMPLETE ? 200 : 204;
     rc = control_end(a->request.service, c->s, c->how, c->detail, durable_wait_done(&durable), &e);
     answer_write(a, rc, &durable, &e);
