@@ -95,10 +95,7 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
     struct session_past_call *ret;
 
     CHECK(s->residence == RESIDENT);
-    if (c && sampled && read_answers(s, c, e))
-        return NULL;
-    c = find_numbered(s, call); /* calls may have been added meanwhile */
-    if (!c)
+    if (!c || (sampled && read_answers(s, c, e)))
         return NULL;
     ret = ARENA_NEW(a, struct session_past_call);
     answers = arena_calloc(a, c->n_checkpoints, sizeof(*answers));
