@@ -56,7 +56,7 @@ struct plan {
     /* context that plan_shared_run compares, held in memory; in the arena; NULL: none */
     struct recall *compared;
     struct checkpoint *neighbour; /* checkpoint of that context, or NULL */
-    bool alone;        /* it cannot be read back: the record contains the whole context */
+    bool alone; /* that context cannot be read back, so the record contains the whole context */
     uint32_t covered;  /* number of leading messages of the request that parent's ids contain */
     uint32_t n_stored; /* number of leading messages of chat.messages in their stored spelling */
     struct message_node *prompt; /* deepest node of the walk; new messages become its descendants */

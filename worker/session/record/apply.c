@@ -578,12 +578,12 @@ static void add_call(struct session *s, const struct call_record *call)
     same = map_set(&f->by_hash, body_hash_key(added->body_hash), added);
     *vec_push(&f->calls) = added;
     place_number(f);
-    if (call->key.p)
+    if (call->key.p) {
         entry_of_key(f, call)->newest = (uint32_t)f->calls.n;
-    if (!call->key.p)
+        added->newest_plain = same ? same->newest_plain : 0;
+    } else {
         added->newest_plain = (uint32_t)f->calls.n;
-    else if (same)
-        added->newest_plain = same->newest_plain;
+    }
     if (s->next_call <= call->number)
         s->next_call = call->number + 1;
 }
