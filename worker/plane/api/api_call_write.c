@@ -244,12 +244,15 @@ bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
     if (c->writer)
         api_call_announce_answer(c);
     r = replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
+    if (!r && e.kind == ERR_NONE) {
+        if (c->noted)
+            exchange_unnote(c->x);
+        c->noted = false;
+        return false;
+    }
     if (r)
         replay_answer(c, r);
-    else if (e.kind != ERR_NONE)
+    else
         refuse_answer(c, &e);
-    else if (c->noted)
-        exchange_unnote(c->x);
-    c->noted = c->noted && (r || e.kind != ERR_NONE);
-    return r || e.kind != ERR_NONE;
+    return true;
 }
