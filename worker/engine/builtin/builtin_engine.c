@@ -79,7 +79,7 @@ static void replica_close(void *replica)
     free(r);
 }
 
-static void free_rest(struct builtin_attempt *a)
+static void free_memory(struct builtin_attempt *a)
 {
     builtin_answer_done(&a->answer);
     arena_done(&a->arena);
@@ -90,7 +90,7 @@ static void attempt_free(struct builtin_attempt *a)
 {
     loop_timer_stop(a->replica->loop, &a->timer);
     loop_task_cancel(a->replica->loop, &a->next);
-    free_rest(a);
+    free_memory(a);
 }
 
 /* Returns how many tokens in all are due by now. */
@@ -233,7 +233,7 @@ static void make_long(void *ctx)
         (void)err_set(&a->err, ERR_ENGINE_INVALID, "the answer took too long to make");
     builtin_free(j.builtin);
     if (a->dropped)
-        free_rest(a);
+        free_memory(a);
     else if (e.kind != ERR_CANCELLED)
         begin_giving(a);
 }

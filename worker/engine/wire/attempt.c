@@ -46,8 +46,8 @@ struct engine_attempt {
     const struct engine_attempt_events *events;
     void *ctx;
     struct http_call *http;  /* NULL: the request has ended */
-    struct reading *reading; /* NULL while a helper thread reads it, */
-    struct task *task;       /* for which this task waits; or NULL */
+    struct reading *reading; /* NULL while a helper thread reads it */
+    struct task *task;       /* task that waits for this thread; or NULL */
     bool dropped;            /* the attempt is over, and the task frees it */
     bool streams;            /* the answer is an event stream */
     bool gave;               /* some of the answer was passed on */
@@ -76,7 +76,7 @@ static void count_body(struct engine_attempt *a, size_t bytes)
     a->body_bytes = bytes;
 }
 
-static void free_rest(struct engine_attempt *a)
+static void free_memory(struct engine_attempt *a)
 {
     reading_free(a->reading);
     free(a);
@@ -97,7 +97,7 @@ static void attempt_free(struct engine_attempt *a)
     if (a->task)
         task_cancel(a->task);
     else
-        free_rest(a);
+        free_memory(a);
 }
 
 static void fail(struct engine_attempt *a, const struct err *e, enum engine_failure how)
@@ -318,7 +318,7 @@ static void run_reading(void *ctx)
     a->task = NULL;
     a->reading = reading;
     if (a->dropped)
-        free_rest(a);
+        free_memory(a);
     else if (rc == 0)
         finish(a);
     else if (e.kind != ERR_CANCELLED)

@@ -1,8 +1,8 @@
 /*
  * Writes the members of requests to engines (wire_write.h). The ids of a prompt are most of a
  * request's bytes, so wire_ids writes three digits at a time, from tables that stay in the nearest
- * cache. (A table of whole ids is slower: most of its lines are in no cache when a turn comes.) The
- * tables are made by the first call, without a lock, so wire_ids may be called on the loop only.
+ * cache. A table of whole ids is slower, because most of its lines are in no cache. The tables are
+ * made by the first call, without a lock, so wire_ids may be called on the loop only.
  *
  * The other functions write one member each, and nothing if the request does not set it, so that a
  * wire's writer is a list of calls.
