@@ -34,14 +34,18 @@ struct spooling {
     const struct target *const *targets;
     size_t n_targets;
     const char *state_dir;
-    struct disk_wait *disk; /* own, like the following: waits of --durability power */
-    struct part_file *file; /* the present .part file, */
-    uint32_t place;         /* and the index of its session's place */
+
+    /* set by the functions below */
+    struct disk_wait *disk; /* owned; waits of --durability power */
+    struct part_file *file; /* the present .part file */
+    uint32_t place;         /* index of the place of its session */
 };
 
-/* Opens a spooling whose first members are set. durable: each step is on disk before the next. The
- * second function accepts a zeroed struct; the task that ran it must have ended. */
+/* Opens a spooling whose members up to state_dir are set. durable: each step is on disk before the
+ * next. */
 RG_MUSTCHECK int spooling_open(struct spooling *g, bool durable, struct err *e);
+
+/* Accepts a zeroed struct. The task that ran it must have ended. */
 void spooling_done(struct spooling *g);
 
 /* Writes the session's export and links it for every target. Other ends than SPOOLING_WHOLE leave
