@@ -111,7 +111,7 @@ static int make_value(struct order_job *j, const struct orders_entry *o, struct 
     } else if (j->kind != FLEET_ADAPTERS) {
         buf_add_str(out, buf_str(&j->value));
     } else {
-        rc = list ? orders_read_adapters(list, &told.loras)
+        rc = list ? orders_read_adapters(list, &told.loras, e)
                   : weights_load(j->orders->service->heritage->state_dir, &told, e);
         if (rc == 0 && lora_set(&told.loras, buf_str(&j->adapter), buf_str(&j->value)))
             rc = err_field(e, "name", "there are %d adapters already", LORAS_MAX);

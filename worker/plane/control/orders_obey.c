@@ -37,14 +37,14 @@ static int obey_version(struct service *a, const struct json *value, bool writes
     return writes ? weights_keep(a, (struct str){0}, json_string(value), e) : weights_follow(a, e);
 }
 
-int orders_read_adapters(const struct json *list, struct lora_book *ret)
+int orders_read_adapters(const struct json *list, struct lora_book *ret, struct err *e)
 {
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && json_at(list, i); i++)
         rc = lora_set(ret, json_string(json_get(json_at(list, i), "name")),
                       json_string(json_get(json_at(list, i), "version")));
-    return rc;
+    return rc ? err_set(e, ERR_STORAGE_FAILED, "the fleet's orders have too many adapters") : 0;
 }
 
 static int obey_adapters(struct service *a, const struct json *value, bool writes, struct err *e)
@@ -53,9 +53,9 @@ static int obey_adapters(struct service *a, const struct json *value, bool write
     struct lora_book book = {0};
     int rc = 0;
 
-    if (writes && orders_read_adapters(value, &book))
-        rc = err_set(e, ERR_STORAGE_FAILED, "the fleet's orders have too many adapters");
-    else if (writes)
+    if (writes)
+        rc = orders_read_adapters(value, &book, e);
+    if (writes && rc == 0)
         rc = weights_replace_loras(h->state_dir, &book, h->config->durability == DURABILITY_POWER,
                                    e);
     lora_done(&book);

@@ -26,7 +26,7 @@ int orders_obey(struct service *a, struct str text, uint64_t edition, bool own_s
 /* Gives tokens no version while the fleet may have one that this worker has not read. */
 void orders_check_versions(struct service *a);
 
-/* Adds a list of adapters to the book. Returns -1 if there are too many. */
-int orders_read_adapters(const struct json *list, struct lora_book *ret);
+/* Adds a list of adapters to the book. Returns -1 with ERR_STORAGE_FAILED if there are too many. */
+int orders_read_adapters(const struct json *list, struct lora_book *ret, struct err *e);
 
 #endif
