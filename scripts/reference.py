@@ -108,6 +108,7 @@ Examples are shortened: `...` replaces text, members or items. Unknown fields of
 |---|---|
 """
 PLANES = {"operation": "Operation", "control": "Sessions and administration", "data": "Model calls", "rollouts": "Rollouts"}
+MEANINGS = {"data": "[dialects.md](dialects.md#2-fields)", "rollouts": "[rollouts.md](rollouts.md)"}   # of fields without a description
 
 
 def fill(value, saved):
@@ -235,9 +236,9 @@ def fields(operation):
              body.get("properties", {}).items()]
     if not rows:
         return ""
-    own = "see [dialects.md](dialects.md#2-fields)"
-    table = "".join(f"| `{n}` | {w} | {t} | {cell(d) or own} |\n" for n, w, t, d in rows)
-    return f"| field | in | type | meaning |\n|---|---|---|---|\n{table}\n"
+    table = "".join(f"| `{n}` | {w} | {t} | {cell(d)} |\n" for n, w, t, d in rows)
+    more = "" if all(d for *_, d in rows) else f"{MEANINGS[operation['tags'][0]]} explains the fields.\n\n"
+    return f"| field | in | type | meaning |\n|---|---|---|---|\n{table}\n{more}"
 
 
 def api_page(api, played):
