@@ -1,6 +1,5 @@
 """Attacks: what a hostile agent, or a stranger who reaches the port, tries against a real gateway. The
-kits, fixtures and hygiene are those of tests/blackbox. Tests marked `whole` run only in the whole
-form (scripts/test attack); the others are the short form that CI runs, too."""
+kits, fixtures and hygiene are those of tests/blackbox."""
 import importlib.util
 import sys
 from pathlib import Path
@@ -12,9 +11,4 @@ _spec = importlib.util.spec_from_file_location("blackbox_fixtures", BLACKBOX / "
 _fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_fixtures)
 start, stub, shared, hygiene = _fixtures.start, _fixtures.stub, _fixtures.shared, _fixtures.hygiene
-pytest_collection_finish = _fixtures.pytest_collection_finish
-
-
-def pytest_configure(config):
-    _fixtures.pytest_configure(config)
-    config.addinivalue_line("markers", "whole: too long for CI; scripts/test attack runs it")
+pytest_collection_finish, pytest_configure = _fixtures.pytest_collection_finish, _fixtures.pytest_configure
