@@ -57,7 +57,9 @@ class Switch:
                 break
             except OSError:
                 self.lock.close()
-        self.name, self.link, self.address = f"rgf{self.n}", f"rgf{self.n}", f"10.{self.n}.0.1"
+        else:
+            raise RuntimeError("other tests use all networks")
+        self.name, self.address = f"rgf{self.n}", f"10.{self.n}.0.1"     # the name is its link's, too
         self.members, self.cuts = {}, []
 
     def __enter__(self):
@@ -70,8 +72,8 @@ class Switch:
             pytest.skip(f"no network namespaces here: {made.stderr}")
         try:
             subprocess.run(["ip", "netns", "exec", self.name, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"], check=True, timeout=20)
-            ip("link", "add", self.link, "type", "veth", "peer", "name", "uplink", "netns", self.name)
-            for words in (("addr", "add", f"{self.address}/24", "dev", self.link), ("link", "set", self.link, "up"),
+            ip("link", "add", self.name, "type", "veth", "peer", "name", "uplink", "netns", self.name)
+            for words in (("addr", "add", f"{self.address}/24", "dev", self.name), ("link", "set", self.name, "up"),
                           ("-n", self.name, "addr", "add", f"10.{self.n}.0.2/24", "dev", "uplink"),
                           ("-n", self.name, "link", "set", "uplink", "up"),
                           ("route", "add", f"10.{self.n}.0.0/16", "via", f"10.{self.n}.0.2")):
@@ -86,7 +88,7 @@ class Switch:
         self.lock.close()
 
     def remove(self):
-        ip("link", "del", self.link, check=False)
+        ip("link", "del", self.name, check=False)
         listed = [line.split()[0] for line in ip("netns", "list", check=False).stdout.splitlines()]
         for name in listed:
             if name == self.name or name.startswith(f"{self.name}-"):

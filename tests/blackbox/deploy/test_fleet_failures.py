@@ -25,10 +25,10 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fleet")
 
 
-def play(fleet, name, failure, rounds=ROUNDS, refused=True):
+def play(fleet, name, failure, refused=True):
     """Plays a failure in the midst of talk. failure(number, agents) returns when it is over. Without `refused` no call may fail."""
     gaps, answers = [], 0
-    for number in range(rounds):
+    for number in range(ROUNDS):
         with Agents(fleet, AGENTS) as agents:
             failure(number, agents)
             fleet.switch.heal()
@@ -39,13 +39,13 @@ def play(fleet, name, failure, rounds=ROUNDS, refused=True):
         assert refused or not refusals, refusals
         gaps += agents.gaps
         answers += agents.n_answers
-    report(name, rounds, gaps, answers)
+    report(name, gaps, answers)
 
 
-def report(name, rounds, gaps, answers):
+def report(name, gaps, answers):
     """Writes a line of figures, if a file is named."""
     gaps.sort()
-    line = (f"{name}: {rounds} rounds, {answers} answers, longest pause of an agent p50 {gaps[len(gaps) // 2]:.2f} s, "
+    line = (f"{name}: {ROUNDS} rounds, {answers} answers, longest pause of an agent p50 {gaps[len(gaps) // 2]:.2f} s, "
             f"p99 {gaps[len(gaps) * 99 // 100]:.2f} s, max {gaps[-1]:.2f} s, lease {LEASE_S:g} s")
     print(line)
     if FIGURES:
@@ -65,7 +65,7 @@ def back_up(fleet, node):
 
 @pytest.mark.parametrize("front", [None, "haproxy", "nginx"])
 def test_a_node_is_lost_with_its_disk(tmp_path, front):
-    """At random, again and again."""
+    """Each round loses a random node."""
     chosen = random.Random(7)
     with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", front=front) as fleet:
         def lose(*_):

@@ -241,8 +241,9 @@ def test_a_node_without_dispatcher_has_none(tmp_path):
         g.wait_until(lambda: b.get("/groups", headers=AS_ADMIN).json()["error"]["code"] == "no_owner", 20, "nobody serves groups")
 
 
-def play_losses(tmp_path, rounds, each):
-    """Loses the dispatcher's node with its disk again and again while groups are submitted, solved and taken."""
+def test_groups_survive_losses_under_load(tmp_path):
+    """The dispatcher's node is lost with its disk twice, while groups are submitted, solved and taken."""
+    rounds, each = 2, 12
     with Fleet(tmp_path, "abc", lease=LEASE, **{"fleet-hold": "20s", "attempt-lease": "5s"}) as fleet:
         for gateway in fleet:
             gateway.allow(*ODD, "may not have the record", "the session's worker", "did not serve a request")
@@ -273,7 +274,3 @@ def play_losses(tmp_path, rounds, each):
         for name, taken in settled.items():
             assert len(taken) == 1 and taken[0]["state"] == "finished" and taken[0]["succeeded"] == 2, (name, taken)
         assert groups(front) == {}
-
-
-def test_groups_survive_losses_under_load(tmp_path):
-    play_losses(tmp_path, 2, 12)
