@@ -2,7 +2,6 @@
 field; options, order, Accept."""
 import json
 import re
-import struct
 
 import pytest
 
@@ -10,14 +9,7 @@ import gateway as g
 from export_readers import f32, read_msgpack, read_safetensors
 from stub_engines import StubEngine
 
-# --- a session with branches, versions, rewards, experts ---
-
-LAYERS, TOPK = 2, 3
-
-
-def experts_for(rows, start):
-    return struct.pack(f"<{rows * LAYERS * TOPK}i", *[(start + k) % 60 for k in range(rows * LAYERS * TOPK)])
-
+# --- a session with branches, versions, rewards ---
 
 @pytest.fixture
 def session(start):
