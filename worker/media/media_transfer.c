@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/attrs.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
@@ -150,8 +151,10 @@ int media_arrival_finish(struct media_arrival *a, struct err *e)
         return err_set(e, ERR_IO, "an image of the fleet's store has other bytes than its name");
     if ((a->m->sync && fsync(a->fd) != 0) || rename(a->at.part, a->at.own) != 0)
         return media_fail_storage(e);
-    if (is_image) /* without a node's copy, the session's own file is enough */
-        (void)link(a->at.own, a->at.copy);
+    /* Without a node's copy, the session's own file is enough. */
+    if (is_image && link(a->at.own, a->at.copy) != 0 && errno != EEXIST)
+        log_warn(NULL, "an image from the fleet's store is shared with no other session",
+                 LOG_T("reason", strerror(errno)));
     return media_sync_names(a->m, &a->at, e);
 }
 
