@@ -124,12 +124,14 @@ static void on_round(void *ctx, const struct siblings_missing *missing)
 
 static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
-/* Handles the end of the drain: this worker's own calls have ended, or the time for them is
- * over. */
-static void drain_end(struct pause_order *o, bool drained)
+/* Handles the end of the service's drain: this worker's own calls have ended, or the time for them
+ * is over. */
+static void drain_end(struct service *a, bool drained)
 {
-    loop_timer_stop(o->service->calls.loop, &o->timer);
-    o->service->drain = NULL;
+    struct pause_order *o = a->drain;
+
+    loop_timer_stop(a->calls.loop, &o->timer);
+    a->drain = NULL;
     o->draining = false;
     o->drained = drained;
     order_end(o);
@@ -137,7 +139,9 @@ static void drain_end(struct pause_order *o, bool drained)
 
 static void on_drained(void *ctx)
 {
-    drain_end(ctx, true);
+    struct pause_order *o = ctx;
+
+    drain_end(o->service, true);
 }
 
 static void on_drain_timeout(struct loop_timer *t)
@@ -145,7 +149,7 @@ static void on_drain_timeout(struct loop_timer *t)
     struct pause_order *o = CONTAINER_OF(t, struct pause_order, timer);
 
     engine_pool_pause(o->service->calls.engines, ENGINE_HOLD, NULL, NULL);
-    drain_end(o, false);
+    drain_end(o->service, false);
 }
 
 /* Begins a new pause or a resume: a drain that still waits is answered and its timer stopped. */
@@ -153,7 +157,7 @@ static void pause_anew(struct service *a, enum engine_pause mode)
 {
     engine_pool_pause(a->calls.engines, mode, NULL, NULL);
     if (a->drain)
-        drain_end(a->drain, false);
+        drain_end(a, false);
 }
 
 void pause_obey(struct service *a, bool paused)
