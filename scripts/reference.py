@@ -108,7 +108,8 @@ Examples are shortened: `...` replaces text, members or items. Unknown fields of
 |---|---|
 """
 PLANES = {"operation": "Operation", "control": "Sessions and administration", "data": "Model calls", "rollouts": "Rollouts"}
-MEANINGS = {"data": "[dialects.md](dialects.md#2-fields)", "rollouts": "[rollouts.md](rollouts.md)"}   # of fields without a description
+# pages that explain the fields without a description
+MEANINGS = {"data": "[dialects.md](dialects.md#2-fields)", "rollouts": "[rollouts.md](rollouts.md)"}
 
 
 def fill(value, saved):
