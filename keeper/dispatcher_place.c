@@ -80,17 +80,16 @@ static const char *find_obstacle(const struct fleet_keeper *k, const struct seen
                                  bool is_ours)
 {
     bool has_folder = ownership_has_folder(k, FLEET_DISPATCHER);
-    bool has_all = p->whole || p->base == p->epoch; /* of what was answered */
 
     if (ownership_is_avoided(k, FLEET_DISPATCHER))
         return "its process died again and again at this node";
     if (p->version > k->entry.newest_record)
         return "its records have a newer version";
-    if (!is_ours && !has_all)
+    if (!is_ours && !p->whole)
         return "its owner has records that the store lacks";
     if (!is_ours && has_folder)
         return "its old folder is in this node's --state-dir";
-    if (is_ours && !has_all && !has_folder)
+    if (is_ours && !p->whole && !has_folder)
         return "its groups are not in this node's --state-dir, and the store lacks some";
     return NULL;
 }
@@ -114,7 +113,7 @@ static uint64_t claim_known(struct fleet_keeper *k, const struct seen_place *p, 
     else if (!is_ours && now_ms < lost_ms + wait_ms)
         return lost_ms + wait_ms;
     else if (!ownership_continue(k, p))
-        ownership_claim_dispatcher(k, p);
+        ownership_claim_seen(k, p);
     return 0;
 }
 

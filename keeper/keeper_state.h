@@ -162,10 +162,6 @@ bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_pla
  * not whole until the store has them. */
 void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_records);
 
-/* Claims the dispatcher's place. If its records stem from the present claim, the store has all that
- * was answered, even if the place is not whole. */
-void ownership_claim_dispatcher(struct fleet_keeper *k, const struct seen_place *p);
-
 /* Enters a place that this node had before its upgrade, without a claim. False: it did not. */
 bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p);
 

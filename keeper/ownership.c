@@ -30,7 +30,6 @@ struct place_claim {
     unsigned tries;
     bool adopts;  /* this node has not got the journal of the place */
     bool vacates; /* a place without sessions is released again */
-    bool incomplete;
 };
 
 static void on_claimed(void *ctx, const struct store_answer *a);
@@ -44,7 +43,6 @@ static void send_claim(struct place_claim *c, uint64_t beat)
         .me = str_cstr(k->name),
         .beat = beat,
         .known = c->known,
-        .incomplete = c->incomplete,
         .reads = k->entry.newest_record};
 
     c->tries++;
@@ -72,15 +70,6 @@ void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_reco
     enum { OLDEST = 1 /* base: a node that knows a newer one had the place later */ };
 
     claim_place(k, index, 0, has_records ? OLDEST : 0);
-}
-
-void ownership_claim_dispatcher(struct fleet_keeper *k, const struct seen_place *p)
-{
-    start_claim(k,
-                (struct place_claim){.index = p->index,
-                                     .adopts = !ownership_has_folder(k, p->index),
-                                     .incomplete = p->base == p->epoch},
-                p->beat);
 }
 
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p)
@@ -150,9 +139,7 @@ static void log_refusal(const struct place_claim *c, const struct store_answer *
  * the store has all that was answered. */
 static bool is_left(const struct place_claim *c, const struct store_answer *a)
 {
-    if (!ownership_is_leaving(c->k))
-        return false;
-    return c->index == FLEET_DISPATCHER ? a->whole || a->base == a->epoch : c->adopts && a->whole;
+    return ownership_is_leaving(c->k) && (c->index == FLEET_DISPATCHER || c->adopts) && a->whole;
 }
 
 static void on_claimed(void *ctx, const struct store_answer *a)
@@ -177,8 +164,7 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         return;
     }
     if (done) {
-        enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch),
-                    c->adopts);
+        enter_place(k, c->index, a->epoch, a->base, c->known || !a->whole, c->adopts);
         place_table_set_renewed(k->table, c->index, c->sent_ms);
         if (is_left(c, a))
             place_table_report_left(k->table, c->index, a->epoch);
@@ -198,10 +184,9 @@ static bool is_ours(const struct fleet_keeper *k, const struct seen_place *p)
     return strcmp(p->owner, k->name) == 0;
 }
 
-/* A first entry stems from its own claim: the store has all that was answered since. */
 bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p)
 {
-    return is_ours(k, p) && p->index != FLEET_DISPATCHER && !p->whole && p->base != p->epoch &&
+    return is_ours(k, p) && p->index != FLEET_DISPATCHER && !p->whole &&
            !place_table_own_epoch(k->table, p->index) && !ownership_has_folder(k, p->index);
 }
 
@@ -231,7 +216,7 @@ bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p)
     if (!k->h->upgraded || !is_ours(k, p) || !self ||
         strcmp(self->entry.instance, k->entry.instance) != 0)
         return false;
-    enter_place(k, p->index, p->epoch, p->base, !p->whole && p->base != p->epoch, false);
+    enter_place(k, p->index, p->epoch, p->base, !p->whole, false);
     return true;
 }
 
@@ -274,8 +259,11 @@ size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
             continue;
         if (place_table_own_epoch(k->table, first + i)) {
             owned++;
-        } else if (!p || ownership_put_vacant(k, first + i)) {
-            claim_place(k, first + i, p ? p->beat : 0, 0);
+        } else if (!p) {
+            ownership_claim_first(k, first + i, ownership_has_folder(k, first + i));
+            claimed++;
+        } else if (ownership_put_vacant(k, first + i)) {
+            claim_place(k, first + i, p->beat, 0);
             claimed++;
         }
     }

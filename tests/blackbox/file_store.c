@@ -313,8 +313,6 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         } else if (p->e.whole || !str_eq(p->e.owner, claim->me)) {
             p->base = p->e.epoch;
         }
-        if (stored == 0)
-            p->e.whole = false;
         p->e.owner = arena_str(&s->arena, claim->me);
         p->e.vacant = false;
         p->e.beat++;

@@ -70,6 +70,21 @@ def test_sessions_of_a_lost_node_are_answered_by_another(fleet):
         assert fleet.chat("b", session, "after a restart").status == 200
 
 
+def test_sessions_of_a_node_that_never_renewed_its_place_are_adopted(tmp_path):
+    """Its first renewal is due after a fifth of its lease."""
+    with Fleet(tmp_path, "", lease=LEASE) as fleet:
+        fleet.add("a", fleet_lease="60s").start()
+        session = fleet.create("a")
+        assert fleet.chat("a", session, "one").status == 200
+        index = index_of(session["session_id"])
+        assert fleet.entry(f"place:{{{index}}}")["beat"] == "1", "of its claim"
+        had = records(fleet, "a", session)
+        fleet.lose("a")
+        fleet.add("b").start()
+        assert fleet.chat("b", session, "two").status == 200
+        assert records(fleet, "b", session)[:1] == had
+
+
 def test_a_node_that_returns_finds_its_places_taken(fleet):
     session = fleet.create("a")
     assert fleet.chat("a", session, "one").status == 200

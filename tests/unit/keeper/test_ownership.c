@@ -172,10 +172,28 @@ TEST(ownership, an_own_place_without_journal_is_claimed_only_if_the_store_has_al
     cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN, "its journal is here");
     answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
     cr_assert_eq(rmdir(path), 0);
-    ours.base = 9; /* a first entry */
+    ours.whole = true;
     list(&f, OWN, ours, 2);
     (void)ownership_claim_block(&f.k, 1);
     cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN);
+    end_case(&f);
+}
+
+TEST(ownership, a_first_entry_is_not_whole_if_its_sessions_are_here)
+{
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    fleet_view_end_list(&f.k.view, 1);
+    f.k.step = JOIN_PLACES;
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", f.folder, OWN);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    (void)ownership_claim_block(&f.k, 2);
+    cr_assert_eq(f.store.n, 2);
+    cr_assert_eq(f.store.claims[0].known, 1, "the store was emptied while the node was down");
+    cr_assert_eq(f.store.claims[1].known, 0, "a new index");
+    cr_assert_eq(rmdir(path), 0);
     end_case(&f);
 }
 
@@ -440,10 +458,6 @@ TEST(dispatcher_place, a_lost_owner_is_replaced_if_the_store_has_all)
     list_dispatcher(&f, others, 1 + LEASE_MS);
     expect_no_claim(&f);
     cr_assert(f.k.unserved == 1 && f.k.desk_complained_ms > 0);
-    others.base = others.epoch; /* a first claim, before the node has reported that all is sent */
-    list_dispatcher(&f, others, 2 + LEASE_MS);
-    expect_claim(&f, 5);
-    others.base = 8;
     others.whole = true;
     list_dispatcher(&f, others, 2 + LEASE_MS);
     (void)snprintf(path, sizeof(path), "%s/dispatcher", f.folder);
@@ -477,7 +491,7 @@ TEST(dispatcher_place, its_owner_has_it_after_a_restart)
 
 TEST(dispatcher_place, a_claim_that_is_answered_in_a_drain_is_released)
 {
-    struct store_answer done = {.verdict = STORE_DONE, .epoch = 10, .base = 10};
+    struct store_answer done = {.verdict = STORE_DONE, .epoch = 10, .base = 10, .whole = true};
     struct fleet_own_place own;
     struct keeper_case f;
 
