@@ -54,6 +54,7 @@ struct redis_store {
     struct redis_link *claims;   /* WAIT stops a connection, so claims have one of their own */
     char shas[SCRIPTS][SHA1_HEX_LEN + 1];
     struct buf prefix;  /* "rg:NAME:" */
+    struct buf key;     /* of a place, while it is made */
     struct arena arena; /* keys of one call, or parts of one answer */
     struct store_watching watching;
     struct store_url url; /* of redis_store_open */
@@ -82,30 +83,46 @@ static struct str make_key(struct redis_store *s, struct str name)
                         name.p);
 }
 
-/* PREFIX{INDEX}. */
-static struct str name_with_index(struct redis_store *s, const char *prefix, uint32_t place)
+/* The key KIND{INDEX} of a place, or KIND{INDEX}:SESSION. */
+static struct str place_key(struct redis_store *s, const char *kind, uint32_t place,
+                            struct str session)
 {
-    if (place == FLEET_DISPATCHER)
-        return arena_printf(&s->arena, "%s{d}", prefix);
-    return arena_printf(&s->arena, "%s{%u}", prefix, (unsigned)place);
+    buf_clear(&s->key);
+    buf_add_str(&s->key, buf_str(&s->prefix));
+    buf_puts(&s->key, kind);
+    if (place == FLEET_DISPATCHER) {
+        buf_puts(&s->key, "{d}");
+    } else {
+        buf_add_c(&s->key, '{');
+        buf_add_u64(&s->key, place);
+        buf_add_c(&s->key, '}');
+    }
+    if (session.p) {
+        buf_add_c(&s->key, ':');
+        buf_add_str(&s->key, session);
+    }
+    return arena_str(&s->arena, buf_str(&s->key));
 }
 
+static struct str entry_key(struct redis_store *s, uint32_t place)
+{
+    return place_key(s, "place:", place, str_of(NULL, 0));
+}
+
+/* The name of the place's entry: its key without what precedes names. */
 static struct str name_place(struct redis_store *s, uint32_t place)
 {
-    return name_with_index(s, "place:", place);
+    return str_sub(entry_key(s, place), s->prefix.len, SIZE_MAX);
 }
 
 static struct str sessions_key(struct redis_store *s, uint32_t place)
 {
-    return make_key(s, name_with_index(s, "sessions:", place));
+    return place_key(s, "sessions:", place, str_of(NULL, 0));
 }
 
 static struct str log_key(struct redis_store *s, uint32_t place, struct str session)
 {
-    struct str log = name_with_index(s, "log:", place);
-
-    return make_key(
-        s, arena_printf(&s->arena, "%.*s:%.*s", (int)log.len, log.p, (int)session.len, session.p));
+    return place_key(s, "log:", place, session);
 }
 
 static struct str index_key(struct redis_store *s)
@@ -309,9 +326,8 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
                         struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    struct str name = name_place(s, claim->place);
     const struct str words[] = {
-        make_key(s, name),
+        entry_key(s, claim->place),
         make_key(s, arena_printf(&s->arena, "block:%u", (unsigned)claim->block)),
         index_key(s),
         sessions_key(s, claim->place),
@@ -319,7 +335,7 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         decimal(s, claim->beat),
         decimal(s, claim->known),
         flag(claim->incomplete),
-        name,
+        name_place(s, claim->place),
         channel(s),
         decimal(s, claim->reads),
     };
@@ -343,7 +359,7 @@ static void redis_renew(struct store *store, struct str node, const struct store
     resp_add_word(out, make_key(s, STR("orders")));
     resp_add_word(out, make_key(s, STR("beats")));
     for (size_t i = 0; i < n; i++)
-        resp_add_word(out, make_key(s, name_place(s, at[i].place)));
+        resp_add_word(out, entry_key(s, at[i].place));
     resp_add_word(out, node);
     resp_add_word(out, channel(s));
     for (size_t i = 0; i < n; i++) {
@@ -390,7 +406,7 @@ static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
     struct redis_call *c = new_call(s, call, redis_read_refusals);
     struct buf *out = begin_script(s, SCRIPT_append, 2 + n, 2 + n + 1 + 4 * n);
 
-    resp_add_word(out, make_key(s, name_place(s, place)));
+    resp_add_word(out, entry_key(s, place));
     resp_add_word(out, sessions_key(s, place));
     for (size_t i = 0; i < n; i++)
         resp_add_word(out, log_key(s, place, at[i].session));
@@ -410,13 +426,10 @@ static void redis_drop(struct store *store, uint32_t place, uint64_t epoch,
 {
     struct redis_store *s = store_of(store);
     struct redis_call *c = new_call(s, call, redis_read_base);
-    const struct str words[] = {make_key(s, name_place(s, place)),
-                                sessions_key(s, place),
-                                log_key(s, place, cut->session),
-                                decimal(s, epoch),
-                                cut->session,
-                                flag(cut->keep),
-                                decimal(s, cut->from)};
+    const struct str words[] = {
+        entry_key(s, place),  sessions_key(s, place), log_key(s, place, cut->session),
+        decimal(s, epoch),    cut->session,           flag(cut->keep),
+        decimal(s, cut->from)};
 
     c->round = s->round; /* its caller frees the log, which earlier appends refer to */
     call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), c);
@@ -455,9 +468,8 @@ static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
                           struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    struct str name = name_place(s, place);
-    const struct str words[] = {make_key(s, name), sessions_key(s, place), decimal(s, epoch), name,
-                                channel(s)};
+    const struct str words[] = {entry_key(s, place), sessions_key(s, place), decimal(s, epoch),
+                                name_place(s, place), channel(s)};
 
     call_script(s, SCRIPT_release, 2, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
@@ -620,6 +632,7 @@ static void redis_free(struct store *store)
     redis_link_free(s->claims);
     redis_link_free(s->link);
     buf_done(&s->prefix);
+    buf_done(&s->key);
     arena_done(&s->arena);
     store_url_done(&s->url);
     free(s);

@@ -2,7 +2,6 @@
  * time however its bytes are cut. resp_read follows the same grammar without checks. */
 #include "common/fleet/resp.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/arena.h"
@@ -213,8 +212,13 @@ void resp_add_word(struct buf *out, struct str word)
 
 void resp_add_number(struct buf *out, uint64_t number)
 {
-    char text[24];
+    size_t digits = 1;
 
-    resp_add_word(out, str_of(text, (size_t)snprintf(text, sizeof(text), "%llu",
-                                                     (unsigned long long)number)));
+    for (uint64_t v = number; v >= 10; v /= 10)
+        digits++;
+    buf_add_c(out, '$');
+    buf_add_u64(out, digits);
+    buf_puts(out, "\r\n");
+    buf_add_u64(out, number);
+    buf_puts(out, "\r\n");
 }

@@ -181,18 +181,22 @@ static ssize_t read_bytes(struct store_conn *c, char *p, size_t n)
     return got == 0 ? -1 : got;
 }
 
-static void read_some(struct store_conn *c)
+/* A short read has emptied a socket, unless more is known to follow it: the end, or what TLS has
+ * decrypted. */
+static void read_some(struct store_conn *c, bool follows)
 {
-    ssize_t got = 1;
+    bool more = true;
+    ssize_t got = 0;
     int sys;
 
-    for (int i = 0; i < READS_PER_TURN && got > 0; i++) {
+    for (int i = 0; i < READS_PER_TURN && more; i++) {
         got = read_bytes(c, buf_reserve(&c->in, READ_BYTES), READ_BYTES);
+        more = got == READ_BYTES || (got > 0 && follows);
         if (got > 0)
             c->in.len += (size_t)got;
     }
     sys = errno;
-    c->unread = got > 0;
+    c->unread = more;
     if (c->unread)
         loop_task_post(c->loop, &c->work, on_work);
     if (c->in.len > 0)
@@ -241,7 +245,7 @@ static void on_work(struct loop_task *t)
     if (c->state == STORE_CONN_OPEN)
         write_some(c);
     if (c->state == STORE_CONN_OPEN && c->unread)
-        read_some(c);
+        read_some(c, true);
 }
 
 static void on_socket(struct loop_io *io, unsigned events)
@@ -255,7 +259,7 @@ static void on_socket(struct loop_io *io, unsigned events)
     if (c->state == STORE_CONN_OPEN && (events & LOOP_OUT))
         write_some(c);
     if (c->state == STORE_CONN_OPEN)
-        read_some(c);
+        read_some(c, c->tls || (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)));
 }
 
 void store_conn_flush(struct store_conn *c)
