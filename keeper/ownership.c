@@ -103,12 +103,15 @@ void ownership_end_call(struct fleet_keeper *k, uint32_t index)
 }
 
 /* Enters a place that is ours now. `forgotten`: by the store, now or before an earlier claim of
- * this node, so that a node with a newer base may claim it yet. */
+ * this node, so that a node with a newer base may claim it yet. No node has one if this node
+ * renewed the place within the last lease. */
 static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, uint64_t base,
                         bool forgotten, bool adopted)
 {
-    uint64_t answers_ms = forgotten ? clock_boot_ms() + k->lease_ms : 0;
+    uint64_t now_ms = clock_boot_ms(), answers_ms = 0;
 
+    if (forgotten && !place_table_may_read(k->table, index, now_ms, k->lease_ms))
+        answers_ms = now_ms + k->lease_ms;
     if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
         log_error(NULL, "a node owns 256 places at most, ignoring",
                   place_table_log("index", index));

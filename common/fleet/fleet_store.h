@@ -39,8 +39,9 @@
  * now. Own epochs are not compared: a claim with `known` gets a new epoch, and its base stays
  * `known`. Otherwise an older owner would look newer than the one that replaced it. After such a
  * claim the place is not whole, and its owner answers nothing for one lease: a node with a newer
- * base takes the place within that time. Then the owner sends all records and renews with `whole`.
- * From there on its base is its epoch, in the store and in its own notes.
+ * base takes the place within that time. An owner that renewed the place within the last lease has
+ * the newest base, and answers at once. The owner sends all records and renews with `whole`. From
+ * there on its base is its epoch, in the store and in its own notes.
  */
 
 enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };

@@ -197,6 +197,33 @@ TEST(ownership, a_first_entry_is_not_whole_if_its_sessions_are_here)
     end_case(&f);
 }
 
+/* Claims the place with the base of an earlier claim, as after the store has forgotten that one. */
+static bool answers_after_claim(struct keeper_case *f, uint32_t index, uint64_t epoch)
+{
+    ownership_claim_first(&f->k, index, true);
+    cr_assert_eq(f->store.n, 1);
+    answer_claim(&f->store,
+                 &(struct store_answer){.verdict = STORE_DONE, .epoch = epoch, .base = 1});
+    cr_assert_eq(place_table_own_epoch(f->k.table, index), epoch);
+    return place_table_may_answer(f->k.table, index, clock_boot_ms());
+}
+
+TEST(ownership, a_forgotten_place_waits_a_lease_unless_it_was_renewed_within_one)
+{
+    struct keeper_case f;
+
+    begin_case(&f);
+    cr_assert_not(answers_after_claim(&f, OWN, 10), "it was never renewed");
+    cr_assert_not(answers_after_claim(&f, OWN, 11), "it was renewed, but it waits already");
+    cr_assert(place_table_set_own(f.k.table, OWN, 12, 0));
+    place_table_set_renewed(f.k.table, OWN, clock_boot_ms() - LEASE_MS);
+    cr_assert_not(answers_after_claim(&f, OWN, 13), "another node may have claimed it since");
+    cr_assert(place_table_set_own(f.k.table, OWN, 14, 0));
+    place_table_set_renewed(f.k.table, OWN, clock_boot_ms());
+    cr_assert(answers_after_claim(&f, OWN, 15));
+    end_case(&f);
+}
+
 TEST(ownership, a_node_that_stops_claims_nothing)
 {
     const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
