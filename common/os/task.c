@@ -2,11 +2,12 @@
  *
  *   task_start -> resume_task --enter--> fn ... task_pause -> yield_to_outer --.
  *                      ^                                                       |
- *                      '--- on_turn <- loop_task_post_behind <- make_ready <---'
+ *                      '--- on_turn <--- loop_task_post <--- make_ready <------'
  *
  * A ready task is in the lane of its owner, and the lane is in a ring. Each step of on_turn takes
- * the first task of the next lane, so that owners share the time. A task returns to its resumer:
- * the loop, or the task that started it. */
+ * the first task of the next lane, so that owners share the time. The quota keeps on_turn short. So
+ * it is not posted behind, where it would wait for all others there: an engine may have thousands
+ * of answers. A task returns to its resumer: the loop, or the task that started it. */
 #include "common/os/task.h"
 
 #include <stdlib.h>
@@ -116,7 +117,7 @@ static void make_ready(struct task *t)
     list_append(&t->lane->ready, &t->ready);
     if (!list_holds(&t->lane->item))
         list_append(&t->all->ring, &t->lane->item);
-    loop_task_post_behind(t->all->loop, &t->all->turn, on_turn);
+    loop_task_post(t->all->loop, &t->all->turn, on_turn);
 }
 
 static void leave_ring(struct task *t)
@@ -215,7 +216,7 @@ static void on_turn(struct loop_task *lt)
         (void)resume_task(t);
     }
     if (!list_is_empty(&all->ring))
-        loop_task_post_behind(all->loop, lt, on_turn);
+        loop_task_post(all->loop, lt, on_turn);
 }
 
 struct task *task_start(struct tasks *all, struct str owner, task_fn fn, void *ctx)

@@ -134,6 +134,35 @@ TEST(task, an_iteration_ends_when_the_quota_is_used_up)
     end();
 }
 
+enum { BEHIND = 200 };
+
+static struct loop_task behind[BEHIND];
+static size_t n_behind;
+
+static void on_behind(struct loop_task *t)
+{
+    uint64_t until_us = clock_us() + 100;
+
+    while (clock_us() < until_us) {
+    }
+    n_behind++;
+    loop_task_post_behind(loop, t, on_behind);
+}
+
+TEST(task, a_pause_does_not_wait_for_what_others_have_posted_behind)
+{
+    begin(true);
+    for (size_t i = 0; i < BEHIND; i++)
+        loop_task_post_behind(loop, &behind[i], on_behind);
+    (void)task_start(tasks, STR("one"), walk, letter('a'));
+    while (tasks_count(tasks) > 0)
+        (void)loop_poll(loop, 0);
+    cr_assert_lt(n_behind, BEHIND);
+    for (size_t i = 0; i < BEHIND; i++)
+        loop_task_cancel(loop, &behind[i]);
+    end();
+}
+
 static void count_turns(void *ctx)
 {
     uint64_t *turns = ctx;
