@@ -58,8 +58,8 @@ def say(gateway, sid, text, headers):
     assert answer.status == 200, answer.text
 
 
-def test_every_agents_marks(start):
-    gateway = start(workers=1, engine="builtin:echo")
+def test_every_agents_marks(kept):
+    gateway = kept.gateway(workers=1, engine="builtin:echo")
     sid = gateway.post("/sessions", {}).json()["session_id"]
     for i, (headers, *_) in enumerate(SAYS):
         say(gateway, sid, f"number {i}", headers)
@@ -75,8 +75,8 @@ def test_every_agents_marks(start):
     assert [n["role"] for n in nodes] == [t["turns"][0]["role"] for t in told]
 
 
-def test_codex_own_dialect(start):
-    gateway = start(workers=1, engine="builtin:echo")
+def test_codex_own_dialect(kept):
+    gateway = kept.gateway(workers=1, engine="builtin:echo")
     sid = gateway.post("/sessions", {}).json()["session_id"]
     answer = gateway.post(f"/sessions/{sid}/v1/responses", {"model": "m", "input": "hi"},
                           headers={"x-openai-subagent": "compact"})
@@ -85,8 +85,8 @@ def test_codex_own_dialect(start):
 
 
 @pytest.fixture
-def session(start):
-    gateway = start(workers=1, engine="builtin:echo")
+def session(kept):
+    gateway = kept.gateway(workers=1, engine="builtin:echo")
     sid = gateway.post("/sessions", {}).json()["session_id"]
     say(gateway, sid, "work", {})
     say(gateway, sid, "sum it up", {"x-openai-subagent": "compact"})
@@ -146,3 +146,27 @@ def test_names_that_are_none(session, option):
     for value in ("a7,,main", ",", "%20"):
         answer = gateway.get(f"{path}?{option}={value}")
         assert answer.status == 400 and answer.json()["error"]["param"] == option, answer.text
+
+
+MAIN, SUB, OTHER = {}, {"x-claude-code-agent-id": "a7", "x-claude-code-parent-agent-id": "a1"}, {"x-claude-code-agent-id": "a8"}
+
+
+@pytest.mark.parametrize("first, second, speaker", [(MAIN, SUB, MAIN), (SUB, MAIN, MAIN), (SUB, OTHER, SUB), (SUB, {"rollgate-label": "a7:main"}, SUB)],
+                         ids=["main first", "main second", "two sub-agents", "one with two labels"])
+@pytest.mark.parametrize("continued", [False, True])
+def test_a_turn_of_two_speakers(kept, first, second, speaker, continued):
+    """Two speakers with the same prompt and answer have one turn: main's, or that of the first."""
+    gateway = kept.gateway(workers=1, engine="builtin:echo")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    say(gateway, sid, "work", first)
+    if continued:
+        body = {"messages": [{"role": "user", "content": "work"}, {"role": "assistant", "content": "work"}, {"role": "user", "content": "more"}]}
+        assert gateway.post(f"/sessions/{sid}/v1/chat/completions", body, headers=first).status == 200
+    say(gateway, sid, "work", second)
+    told = gateway.get(f"/sessions/{sid}/trajectories?select=all_checkpoints").json()["trajectories"]
+    assert len(told) == 1 + continued
+    turn = told[0]["turns"][0]
+    want = speaker.get("x-claude-code-agent-id"), speaker.get("x-claude-code-parent-agent-id")
+    assert (turn["label"], turn.get("parent_label"), turn["role"]) == (*want, want[0] or "main")
+    (kept_turn,) = gateway.get(f"/sessions/{sid}/trajectories?select=all_checkpoints&roles={want[0] or 'main'}&purposes={turn['purpose']}").json()["trajectories"][:1]
+    assert kept_turn["turns"][0]["response_id"] == turn["response_id"]

@@ -17,6 +17,7 @@
 #include "worker/session/forest/policy.h"
 #include "worker/session/record/call_bulk.h"
 #include "worker/session/record/commit_record.h"
+#include "worker/session/record/same_answer.h"
 #include "worker/session/record/take_answer.h"
 #include "worker/session/store/payload.h"
 #include "worker/session/store/reward.h"
@@ -340,62 +341,6 @@ static void note_through(struct message_node *prompt, struct checkpoint *t)
         n->through = t;
 }
 
-/* Hides a checkpoint: it stays in the forest (records name it by number), but is in no branch. */
-static void unlink_node(struct checkpoint *t)
-{
-    struct checkpoint **at = &t->node->newest;
-
-    while (*at && *at != t)
-        at = &(*at)->older;
-    if (*at)
-        *at = t->older;
-    t->hidden = true;
-}
-
-void checkpoint_hide(struct session *s, struct checkpoint *t)
-{
-    session_count_leaf(s, t, -1);
-    s->forest.shape++;
-    if (t->node)
-        unlink_node(t);
-    t->hidden = true;
-    if (!t->parent)
-        return;
-    t->parent->children--;
-    session_count_leaf(s, t->parent, 1);
-}
-
-/* Makes the checkpoint the first, and newest, of its node. */
-static void bring_forward(struct checkpoint *t)
-{
-    struct message_node *n = t->node;
-
-    unlink_node(t);
-    t->hidden = false;
-    t->older = n->newest;
-    n->newest = t;
-}
-
-/* Links an answer that equals an earlier one. DUPLICATE_REPLACE: the new checkpoint replaces the
- * old one and takes its reward. Otherwise the old one stays, because others continue it, and
- * becomes the newest. The hidden one points to the other, because rewards may arrive under both
- * ids. */
-static void link_duplicate(struct session *s, struct checkpoint *t, struct checkpoint *duplicate,
-                           enum commit_duplicate mode)
-{
-    s->refreshed++;
-    if (mode == DUPLICATE_REPLACE) {
-        checkpoint_hide(s, duplicate);
-        duplicate->instead = t;
-        reward_move(s, duplicate->response_id, t->response_id);
-        return;
-    }
-    checkpoint_hide(s, t);
-    t->instead = duplicate;
-    duplicate->seq = t->seq;
-    bring_forward(duplicate);
-}
-
 /* Gives the checkpoint its number and its place in the order, and lets the policy note it. */
 static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i,
                            struct message_node *prompt, struct err *e)
@@ -423,7 +368,7 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
     session_count_leaf(s, t, 1);
     if (prompt && duplicate && !duplicate->hidden && duplicate->node == t->node && duplicate != t) {
         t->cause = CAUSE_SAME_ANSWER;
-        link_duplicate(s, t, duplicate, c->modes[i]);
+        same_answer_link(s, t, duplicate, c->modes[i]);
     }
     s->forks[t->cause]++;
     if (s->residence == RESIDENT)
