@@ -220,7 +220,7 @@ function slowestTable(rows) {
   if (!rows.length) return h("p.empty", "None of the slowest ended in this span.");
   const names = ["session", "run time", "waited for", "shares", "turns", "tokens", "reward", "end", "group"];
   return wideTable("Slowest rollouts", "table.slowest", tableHead(names, ["run time", "turns", "tokens", "reward"]), h("tbody", rows.map(s => h("tr",
-    h("td.done", h("a", {href: `#/sessions/${s.session_id}`}, foreign(shortId(s.session_id)))), h("td.num", seconds(s.run_s)), h("td", h("b", s.waited_for), ` ${percent(s.time_s[s.waited_for] / s.run_s)}`),
+    h("td.done", s.ended === "aborted" ? h("span", {title: "Nothing is kept of an aborted session"}, foreign(shortId(s.session_id))) : h("a", {href: `#/sessions/${s.session_id}`}, foreign(shortId(s.session_id)))), h("td.num", seconds(s.run_s)), h("td", h("b", s.waited_for), ` ${percent(s.time_s[s.waited_for] / s.run_s)}`),
     h("td.shared", timeBar(s.time_s)?.firstChild), h("td.num", number(s.turns)), h("td.num", number(s.tokens)), h("td.num", decimal(s.reward)), h("td", {title: clock(s.ended_at)}, `${s.ended.replace(/_/g, " ")}, ${ago(s.ended_at)} ago`),
     h("td", s.group ? h("a", {href: `#/groups/${encodeURIComponent(s.group)}`}, foreign(s.group)) : "–")))));
 }

@@ -332,6 +332,7 @@ const scenes = {
     check("the shares of the time are drawn", (await page.$$("main .sharebar i")).length > 1);
     await until(page, "the slowest are listed", id => !!document.querySelector(`table.slowest a[href="#/sessions/${id}"]`), told.slowest);
     check("with what they waited for", (await text(page, "table.slowest tbody")).includes(told.waited), await text(page, "table.slowest tbody"));
+    check("an aborted one has no page", (await text(page, "table.slowest tbody tr")).includes("aborted") && !(await page.$("table.slowest tbody tr:first-child a")), await text(page, "table.slowest tbody tr"));
     await press(page, "::-p-text(by task)");
     for (const [name, reward] of told.tasks) {
       await until(page, `${name} has a row`, (n, r) => document.querySelector(`tr[data-label="${n}"]`)?.children[2].innerText === r, name, reward);

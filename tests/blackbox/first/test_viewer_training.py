@@ -126,6 +126,7 @@ def test_a_session(start, tmp_path):
 def test_a_run(start):
     gateway = start(engine="builtin:echo", workers=2)
     ended = []
+    given_up = gateway.post("/sessions", {"labels": {"task": "sums"}}).json()["session_id"]     # begins first and ends last
     for task, rewards in (("sums", (1.0, 0.0, 1.0)), ("<b>texts</b>", (0.25,))):
         for reward in rewards:
             session = gateway.post("/sessions", {"labels": {"task": task}}).json()["session_id"]
@@ -133,13 +134,13 @@ def test_a_run(start):
             assert gateway.post(f"/sessions/{session}/complete", {"reward_info": {"reward": reward}}).status == 200
             assert gateway.post(f"/sessions/{session}/finalize", {}).status == 200
             ended.append(session)
-    given_up = gateway.post("/sessions", {"labels": {"task": "sums"}}).json()["session_id"]
     chat(gateway, given_up, [{"role": "user", "content": "hello"}])
     assert gateway.post(f"/sessions/{given_up}/abort", {}).status in (200, 204)
     gateway.post("/sessions", {})
     g.wait_until(lambda: gateway.get("/stats").json()["total"]["sessions"] == 5, 20, "all that ended are counted")
     stats = gateway.get("/stats?by=task").json()
-    total, slowest = stats["total"], stats["slowest"][0]
+    total, (longest, slowest, *_) = stats["total"], stats["slowest"]
+    assert (longest["session_id"], longest["ended"]) == (given_up, "aborted")
     listed = gateway.get("/sessions?limit=100&archived=false").json()["sessions"]
     play("run", {"url": gateway.url, "tiles": {
         "Reward": "0.563", "Pass rate": "50 %", "Ended": "5", "Failures": "1", "Truncated": "0 %",
