@@ -24,8 +24,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def dist(request):
-    """The folder that scripts/release makes, by the commands of docs/releasing.md. Without tests marked `whole` the program is not
-    optimized. RG_DIST names a folder that is there already."""
+    """The folder that scripts/release makes, by the commands of docs/releasing.md. Without tests marked `whole` the program has
+    the objects of the dev build. RG_DIST names a folder that is there already."""
     if "RG_DIST" not in os.environ:
         short = not any(item.get_closest_marker("whole") for item in request.session.items)
         for line in release_commands()[:2]:
