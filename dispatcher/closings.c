@@ -376,10 +376,15 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
         sweep_over(d);
 }
 
+/* Asks for the next page, unless a different node may have the dispatcher. */
 static void sweep_ask(struct desk *d)
 {
     char path[320];
 
+    if (desk_is_refusing(d)) {
+        loop_timer_set(d->loop, &d->sweep.again, AGAIN_MS, on_sweep_again);
+        return;
+    }
     (void)snprintf(path, sizeof(path), "/sessions?%slabel=attempt&archived=false&limit=%d%s%s",
                    d->copy ? "" : "here=1&", PAGE >> (2 * d->sweep.fewer),
                    d->sweep.cursor[0] ? "&cursor=" : "", d->sweep.cursor);

@@ -124,6 +124,8 @@ static int read_url(struct store_url *u, struct str text, struct err *e)
     uint64_t number = 0;
 
     rest = cut_until(&options, STR("?"));
+    if (str_find(rest, STR(","), 0) != SIZE_MAX || str_find(options, STR(",redis"), 0) != SIZE_MAX)
+        return refuse_unseen(e, "it has a comma, but a fleet has one server");
     if (str_find(str_sub(options, 0, str_find(options, STR("="), 0)), STR("@"), 0) != SIZE_MAX)
         return refuse_password(e); /* one that has a question mark */
     u->tls = str_starts(rest, STR("rediss://"));

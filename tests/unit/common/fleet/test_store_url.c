@@ -58,6 +58,9 @@ TEST(store_url, faults_name_the_value)
     assert_refused(
         "redis://h?name=0123456789012345678901234567890123456789012345678901234567890123",
         "1 to 63");
+    assert_refused("redis://a,redis://b", "a fleet has one server");
+    assert_refused("redis://a,b", "a fleet has one server");
+    assert_refused("redis://a?name=x,redis://b", "a fleet has one server");
     assert_refused("redis://u:s3cret@h", "password");
     assert_refused("redis://:s3cret@h", "password");
     assert_refused("redis://@h", "user before @ is empty");
