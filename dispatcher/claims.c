@@ -39,6 +39,7 @@ struct claim_item {
     char attempt[ATTEMPT_ID_LEN + 1];
     struct http_fetch *call;
     struct buf session; /* the worker's answer, after the claim is recorded */
+    bool chooses;       /* the session's options choose its node */
     bool unsure;        /* in a fleet: the store has not confirmed the claim */
 };
 
@@ -303,6 +304,8 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
         session = json_string(json_get(v, "session_id"));
     if (session.p)
         d->refused_at_ms = 0;
+    else if (r && it->chooses) /* no different node can make it */
+        r->not_before_ms = clock_wall_ms() + REFUSED_MS;
     if (session.p && session.len < SESSION_ID_MAX)
         rc = start_attempt(it, r, session, body);
     else if (!worker_refuses(status))
@@ -389,9 +392,9 @@ static bool check_claim(struct poll *p)
         it->claim = c;
         (void)map_set(&d->claiming, str_cstr(it->attempt), it);
         buf_clear(&body);
-        group_session_write(book_group(&d->book, str_cstr(it->group)), it->rollout, it->attempt,
-                            &body);
-        it->call = worker_make_session(d->workers, buf_str(&body), on_session, it);
+        it->chooses = group_session_write(book_group(&d->book, str_cstr(it->group)), it->rollout,
+                                          it->attempt, &body);
+        it->call = worker_make_session(d->workers, buf_str(&body), it->chooses, on_session, it);
     }
     buf_done(&body);
     return true;

@@ -24,6 +24,7 @@
  *   polls.c          requests that wait for a change of the book
  *   waits.c          why groups wait
  *   workers.c        HTTP to the workers
+ *   node_choice.c    in a fleet: which node makes a session
  *   dispatcher.c     start, clock, end
  *
  * The order of a change is: journal_append, book_apply, then, when the record is as durable as

@@ -230,19 +230,22 @@ static struct session_parts collect_objects(const struct json *body, const struc
                                   .group_size = group_size};
 }
 
-void group_session_write(const struct group *g, uint32_t rollout, const char *attempt,
+bool group_session_write(const struct group *g, uint32_t rollout, const char *attempt,
                          struct buf *out)
 {
     struct arena a = {0};
     const struct json *text = NULL, *label = NULL;
     struct session_parts parts;
     struct err e;
+    bool chooses;
 
     (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
     (void)json_parse(&a, arena_printf(&a, "{\"attempt\":\"%s\"}", attempt), &label, &e);
     parts = collect_objects(text, NULL, g->spec.id, group_rollouts(g));
     write_options(&parts, rollout, label, out);
+    chooses = json_get(parts.session, "node") || json_get(parts.session, "prefer");
     arena_done(&a);
+    return chooses;
 }
 
 /* --- sizes of merged options --- */

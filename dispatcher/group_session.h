@@ -4,6 +4,7 @@
 #ifndef RG_DISPATCHER_GROUP_SESSION_H
 #define RG_DISPATCHER_GROUP_SESSION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct buf;
@@ -29,8 +30,9 @@ int group_session_check_sum(const struct group_spec *spec, const struct json *bo
                             const char *where, struct err *e);
 
 /* Writes the body of POST /sessions for an attempt at a rollout of the group. The group's metadata
- * becomes the session's, so that exports contain the trainer's columns. */
-void group_session_write(const struct group *g, uint32_t rollout, const char *attempt,
+ * becomes the session's, so that exports contain the trainer's columns. Returns whether the options
+ * choose the node of a fleet. */
+bool group_session_write(const struct group *g, uint32_t rollout, const char *attempt,
                          struct buf *out);
 
 #endif

@@ -19,12 +19,12 @@
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
+#include "dispatcher/node_choice.h"
 
 enum {
     ANSWER_TIMEOUT_MS = 120 * 1000,
     SESSION_TIMEOUT_MS = 10 * 1000,
     KEY_MAX = 256,
-    AVOID_MS = 1000 /* after a node has made no session */
 };
 
 /* The routers of a node of the fleet. */
@@ -48,8 +48,7 @@ struct workers {
     struct list_head calls;                      /* pending fetches */
     struct node_routers *nodes[FLEET_NODES_MAX]; /* by slot; NULL: not called yet */
     struct list_head old;
-    uint64_t avoided_until_ms[FLEET_NODES_MAX]; /* by slot: the node makes no session before */
-    uint32_t node_turn;
+    struct node_choice choice;
     struct list_head makings; /* struct session_making */
 };
 
@@ -204,35 +203,9 @@ static bool is_here(const struct workers *w, struct str id)
            place_table_own_epoch(w->h->fleet, index) != 0;
 }
 
-/* Reports whether the node may make a session now. */
-static bool makes_sessions(const struct workers *w, uint32_t slot)
-{
-    struct fleet_node node;
-
-    return place_table_node(w->h->fleet, slot, &node) && node.state == FLEET_UP &&
-           clock_ms() >= w->avoided_until_ms[slot] &&
-           (!node.is_self || board_workers_ready(w->h->board) > 0);
-}
-
-/* Chooses the node that makes the next session: the next one in turn that is up. Without one, this
- * node. */
-static uint32_t choose_node(struct workers *w)
-{
-    for (uint32_t i = 0; i < FLEET_NODES_MAX; i++) {
-        uint32_t slot = w->node_turn++ % FLEET_NODES_MAX;
-
-        if (makes_sessions(w, slot))
-            return slot;
-    }
-    return place_table_self(w->h->fleet);
-}
-
 bool workers_have_others(const struct workers *w)
 {
-    for (uint32_t slot = 0; w->h->fleet && slot < FLEET_NODES_MAX; slot++)
-        if (makes_sessions(w, slot))
-            return true;
-    return false;
+    return w->h->fleet && node_choice_find(&w->choice, w->h, clock_ms()) != FLEET_NO_NODE;
 }
 
 /* --- calls --- */
@@ -310,33 +283,37 @@ static void on_made(void *ctx, int status, struct str body, const struct err *e)
     struct session_making made = *m;
 
     if (status == 0 || status == 429 || status == 503)
-        m->workers->avoided_until_ms[m->slot] = clock_ms() + AVOID_MS;
+        node_choice_avoid(&m->workers->choice, m->slot, clock_ms());
     making_free(m);
     made.fn(made.ctx, status, body, e);
 }
 
-/* Makes a session at the next node. */
+/* Makes a session at the node with the least load; without one, at this node. */
 static struct http_fetch *make_at_node(struct workers *w, struct http_request *r, struct str body,
                                        http_fetch_fn fn, void *ctx)
 {
     struct session_making *m = mem_zalloc(sizeof(*m));
+    uint32_t slot = node_choice_find(&w->choice, w->h, clock_ms());
     struct call_way way;
 
-    *m = (struct session_making){.workers = w, .slot = choose_node(w), .fn = fn, .ctx = ctx};
+    if (slot == FLEET_NO_NODE)
+        slot = place_table_self(w->h->fleet);
+    node_choice_count(&w->choice, w->h, slot);
+    *m = (struct session_making){.workers = w, .slot = slot, .fn = fn, .ctx = ctx};
     list_append(&w->makings, &m->entry);
     way = m->slot == place_table_self(w->h->fleet) ? way_to_worker(w, (struct str){0})
                                                    : way_to_node(w, m->slot);
     return start_call(w, &way, r, body, on_made, m);
 }
 
-struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
-                                       void *ctx)
+struct http_fetch *worker_make_session(struct workers *w, struct str body, bool chooses,
+                                       http_fetch_fn fn, void *ctx)
 {
     struct http_request r = {
         .method = "POST", .path = STR("/sessions"), .total_timeout_ms = SESSION_TIMEOUT_MS};
 
-    return w->h->fleet ? make_at_node(w, &r, body, fn, ctx)
-                       : call_worker(w, (struct str){0}, &r, body, fn, ctx);
+    return w->h->fleet && !chooses ? make_at_node(w, &r, body, fn, ctx)
+                                   : call_worker(w, (struct str){0}, &r, body, fn, ctx);
 }
 
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,

@@ -1,7 +1,8 @@
 /*
  * struct workers: the dispatcher's calls to the workers of its gateway, over their unix sockets,
- * with the gateway's own key. In a fleet sessions are made at all nodes in turn. Calls for sessions
- * of other nodes go through a router of this node, which holds them while a place has no owner.
+ * with the gateway's own key. In a fleet sessions are made at the least loaded node. Calls for
+ * sessions of other nodes go through a router of this node, which holds them while a place has no
+ * owner.
  */
 #ifndef RG_DISPATCHER_WORKERS_H
 #define RG_DISPATCHER_WORKERS_H
@@ -39,11 +40,12 @@ void workers_free(struct workers *w);
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx);
 
-/* Asks the next worker in turn to make a session, in a fleet the next node that is up. A claim
+/* Asks the next worker in turn to make a session, in a fleet the node with the least load. A claim
  * waits for its slowest session, so the call ends before the executor's timeout (CALL_MARGIN_MS in
- * runner/executor.c). A node that cannot make the session now is not asked for a second. */
-struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
-                                       void *ctx);
+ * runner/executor.c). A node that cannot make the session now is not asked for a second. If the
+ * body `chooses` a node, a worker of this node passes it on. */
+struct http_fetch *worker_make_session(struct workers *w, struct str body, bool chooses,
+                                       http_fetch_fn fn, void *ctx);
 
 /* Reports whether a node of the fleet may make sessions now, after one did not. False without a
  * fleet. */

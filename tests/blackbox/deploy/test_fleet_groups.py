@@ -69,6 +69,12 @@ def claim(front, runner, slots, executor="test"):
     return answer.json()["attempts"]
 
 
+def load(gateway, node):
+    """The load of a node, as this one knows it."""
+    nodes = gateway.get("/fleet", headers=AS_ADMIN).json()["nodes"]
+    return next(n["sessions"] for n in nodes if n["name"] == node)
+
+
 def folders(gateway):
     return sorted(name for name in os.listdir(f"{gateway.folder}/state") if name.startswith("dispatcher"))
 
@@ -85,6 +91,20 @@ def test_any_node_serves_groups(fleet):
     own = {fleet.block(node) * 256 for node in fleet.nodes}
     assert {index_of(m["session_id"]) for m in group["members"]} == own, "sessions of all nodes"
     assert groups(front) == {}
+
+
+def test_attempts_go_where_the_load_is_least(fleet):
+    busy, idle = fleet.nodes
+    for _ in range(12):     # too few for the node to send them to the other one
+        fleet.create(busy)
+    front = Front(*fleet)
+    g.wait_until(lambda: all(load(gateway, busy) == 12 for gateway in fleet), 20, "every node knows its load")
+    submit(front, "one", n=14)
+    indexes = [index_of(a["session"]["session_id"]) // 256 for a in claim(front, "r", 8)]
+    assert set(indexes) == {fleet.block(idle)}
+    g.wait_until(lambda: all(load(gateway, idle) == 8 for gateway in fleet), 20, "every node knows them")
+    indexes += [index_of(a["session"]["session_id"]) // 256 for a in claim(front, "r", 6)]
+    assert indexes.count(fleet.block(idle)) == 13, "as many as the other has, then by turns"
 
 
 def test_a_lost_dispatcher_is_replaced_with_all_its_groups(fleet):
