@@ -191,18 +191,20 @@ static void offer_group(struct book *b, struct group *g, uint64_t at_ms)
         b->events->settled(b->events_ctx, g);
 }
 
+/* Returns the state of a group whose rollouts can no longer change. */
+static enum group_state judge_group(const struct group *g)
+{
+    if (g->succeeded >= g->spec.n)
+        return GROUP_FINISHED;
+    return g->succeeded >= g->spec.min && g->succeeded > 0 ? GROUP_PARTIAL : GROUP_FAILED;
+}
+
 /* Settles the group if n rollouts have succeeded or none can change any longer. */
 static void settle_if_decided(struct book *b, struct group *g, uint64_t at_ms)
 {
-    enum group_state state = GROUP_FAILED;
-
     if (group_settled(g) || (g->succeeded < g->spec.n && g->waiting + g->running > 0))
         return;
-    if (g->succeeded >= g->spec.n)
-        state = GROUP_FINISHED;
-    else if (g->succeeded >= g->spec.min && g->succeeded > 0)
-        state = GROUP_PARTIAL;
-    set_group_state(b, g, state);
+    set_group_state(b, g, judge_group(g));
     close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* the rollouts beyond n are not needed */
     lane_leave(g);
     offer_group(b, g, at_ms);
@@ -314,6 +316,35 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     if (verdict == ROLLOUT_WAITING && g->overdue)
         set_rollout_state(m, ROLLOUT_FAILED);
     settle_if_decided(b, g, record_at(r));
+    return 0;
+}
+
+/* Applies the loss of a session that counted. The rollout is tried again unless the group has
+ * settled, whose state then follows from the members that are left. */
+static int apply_lost(struct book *b, const struct json *r, struct err *e)
+{
+    const struct attempt *a = book_attempt(b, json_string(json_get(r, "attempt")));
+    struct rollout *m;
+    struct group *g;
+    bool again;
+
+    if (!a || a->rollout->last != a || a->rollout->state != ROLLOUT_SUCCEEDED ||
+        a->rollout->group->deliveries > 0)
+        return err_set(e, ERR_INVALID, "the loss does not fit a member that was not delivered");
+    m = a->rollout;
+    g = m->group;
+    again = !group_settled(g) && book_verdict(a, OUTCOME_INFRA, false) == ROLLOUT_WAITING;
+    m->infras++;
+    if (again)
+        m->not_before_ms = record_at(r) + book_backoff_ms(m->infras);
+    m->result.outcome = OUTCOME_INFRA;
+    free(m->result.reason);
+    m->result.reason = mem_strdup(SESSION_LOST_REASON);
+    set_rollout_state(m, again ? ROLLOUT_WAITING : ROLLOUT_LOST);
+    if (!group_settled(g))
+        settle_if_decided(b, g, record_at(r));
+    else if (g->state != GROUP_CANCELLED)
+        set_group_state(b, g, judge_group(g));
     return 0;
 }
 
@@ -517,6 +548,9 @@ int book_apply(struct book *b, struct str record, struct err *e)
     case RECORD_TOLD:
         rc = apply_told(b, g, r, e);
         break;
+    case RECORD_LOST:
+        rc = apply_lost(b, r, e);
+        break;
     case RECORD_ACKED:
         rc = apply_acked(b, g, e);
         break;
@@ -535,7 +569,7 @@ struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
 
     if (submitted) {
         LIST_EACH(&q->groups, g, struct group, queue_entry) {
-            if (!group_settled(g))
+            if (!group_settled(g) || g->sought > 0)
                 return NULL; /* later groups must wait for this group */
             if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
                 return g;
@@ -543,7 +577,7 @@ struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
         return NULL;
     }
     LIST_EACH(&q->settled, g, struct group, settled_entry) {
-        if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
+        if (g->delivery == DELIVERY_OFFERED && g->sought == 0 && states & 1u << g->state)
             return g;
     }
     return NULL;

@@ -155,8 +155,8 @@ uint64_t book_backoff_ms(uint32_t failures);
 bool book_cancels(const struct group *g, bool deliver);
 
 /* Finds the next group to deliver from the queue: settled, not taken, in one of the states (bits 1
- * << group_state). `submitted`: in the order of submission, and never past an earlier group that is
- * not settled. NULL: no such group. */
+ * << group_state), and no session of it is sought. `submitted`: in the order of submission, and
+ * never past an earlier group that is not settled, or sought. NULL: no such group. */
 struct group *book_next_group(struct queue *q, unsigned states, bool submitted);
 
 #endif

@@ -12,7 +12,7 @@
 #include "common/codec/json.h"
 
 static const char *const kinds[RECORD_KINDS] = {"group", "claim",    "end",   "deadline", "cancel",
-                                                "taken", "returned", "acked", "told"};
+                                                "taken", "returned", "acked", "told",     "lost"};
 
 static struct json_out begin_record(enum record_kind kind, struct str id, uint64_t at_ms,
                                     struct buf *out)
@@ -121,6 +121,14 @@ void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct
     struct json_out o = begin_record(RECORD_TOLD, id, at_ms, out);
 
     json_out_member_i64(&o, "submitted", (int64_t)submitted_at_ms);
+    json_out_end_obj(&o);
+}
+
+void record_lost(const struct attempt *a, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin_record(RECORD_LOST, a->rollout->group->spec.id, at_ms, out);
+
+    json_out_member_str(&o, "attempt", str_cstr(a->id));
     json_out_end_obj(&o);
 }
 

@@ -12,6 +12,7 @@
  *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}
  *   {"t": "returned" | "acked", "id": G, "at": ms}
  *   {"t": "told", "id": G, "at": ms, "submitted"?: ms}
+ *   {"t": "lost", "id": G, "at": ms, "attempt": A}
  *
  * Settling follows from a group's records (book.c: settle_if_decided), so it has no record of its
  * own. `at` is the wall clock in milliseconds. In a fleet a group's record has the number of its
@@ -34,6 +35,7 @@ enum record_kind {
     RECORD_RETURNED,
     RECORD_ACKED,
     RECORD_TOLD,
+    RECORD_LOST,
     RECORD_KINDS /* an unknown kind */
 };
 
@@ -71,6 +73,9 @@ void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *
 /* Writes a told record. `submitted_at_ms` distinguishes the group from others, because ids may be
  * used again. */
 void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct buf *out);
+
+/* Writes that the fleet has lost the session of an attempt that counted. */
+void record_lost(const struct attempt *a, uint64_t at_ms, struct buf *out);
 
 /* Writes a record without further members: RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);

@@ -116,7 +116,7 @@ static void on_delivered(void *ctx, int status, struct str body, const struct er
 
     (void)e;
     c->call = NULL;
-    if (refused && !is_gone(status))
+    if (refused && (!is_gone(status) || worker_lost_session(status, body)))
         log_error(&(struct log_scope){.session = str_cstr(c->session)},
                   "a session is not delivered to the sinks", LOG_I("status", status),
                   LOG_S("answer", str_sub(body, 0, 300)));

@@ -28,13 +28,14 @@ static uint64_t find_epoch(const struct desk *d, uint32_t index)
     return d->copy && place_table_find(d->heritage->fleet, index, &place) ? place.epoch : 0;
 }
 
-static bool has_moved(const struct desk *d, uint32_t index, const struct attempt *a)
+uint64_t desk_find_move(const struct desk *d, const struct attempt *a)
 {
-    uint64_t epoch = find_epoch(d, index);
+    uint32_t index;
+    uint64_t epoch =
+        d->copy && ids_parse(str_cstr(a->session), &index) == 0 ? find_epoch(d, index) : 0;
+    bool known = epoch > 0 && a->claim_epoch > 0;
 
-    if (epoch > 0 && a->claim_epoch > 0)
-        return epoch != a->claim_epoch;
-    return epoch > a->claimed_at_ms;
+    return (known ? epoch != a->claim_epoch : epoch > a->claimed_at_ms) ? epoch : 0;
 }
 
 void desk_note_epoch(const struct desk *d, struct attempt *a)
@@ -55,7 +56,7 @@ const char *desk_find_death(const struct desk *d, const struct attempt *a)
     /* used unless the place was adopted */
     int own = has_index ? board_place(b, index) : -1;
 
-    if (has_index && has_moved(d, index, a))
+    if (desk_find_move(d, a) > 0)
         return "the session's node was lost or started again during the attempt";
     if (has_index && !is_here(d, index))
         return NULL;

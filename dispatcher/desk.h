@@ -12,6 +12,7 @@
  *   ends.c           an attempt ends: its session is completed and finalized, or aborted
  *   untold_ends.c    ends that no executor reports
  *   deaths.c         processes of the gateway that died while an attempt ran
+ *   losses.c         sessions that a fleet has lost
  *   due.c            leases, deadlines, deliveries: work that the clock starts
  *   desk_keys.c      keys of requests
  *   desk_journal.c   every change: appended to the journal, applied to the book, announced
@@ -98,6 +99,12 @@ struct desk {
     } sweep;               /* search for sessions without an attempt (closings.c) */
 
     uint64_t shown_runners; /* bits: label values that the metrics have shown */
+
+    struct {
+        struct list_head waiting, asking; /* struct session_search */
+        unsigned n_asking;
+        uint32_t generation; /* of the place table, when the attempts were last compared with it */
+    } losses;                /* search for sessions that the fleet has lost (losses.c) */
 
     bool swept;    /* the first pass of the sweep is over */
     unsigned busy; /* number of claims and ends that are pending */
@@ -396,6 +403,9 @@ void ends_log(const struct attempt *a, enum outcome outcome, const struct result
 /* Ends an attempt that its executor does not have or no longer renews. The trainer gets `why`. */
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms);
 
+/* Ends an attempt whose session is lost. Returns -1 if that cannot be recorded. */
+int ends_session_lost(struct desk *d, struct attempt *a);
+
 /* Ends an attempt that never began, because the gateway refuses its session for good. Its rollout
  * fails, with the reason `why`. */
 void ends_refused(struct desk *d, struct attempt *a, const char *why);
@@ -403,6 +413,10 @@ void ends_refused(struct desk *d, struct attempt *a, const char *why);
 /* deaths.c: returns which process of the gateway has died since the attempt was claimed; NULL: none
  * that its agent depends on. */
 const char *desk_find_death(const struct desk *d, const struct attempt *a);
+
+/* In a fleet: returns the epoch of the session's place if that has a new owner since the claim;
+ * else 0. */
+uint64_t desk_find_move(const struct desk *d, const struct attempt *a);
 
 /* In a fleet: remembers the epoch of the session's place, after the attempt was claimed. */
 void desk_note_epoch(const struct desk *d, struct attempt *a);
@@ -416,6 +430,14 @@ enum closing_kind { CLOSING_ABORT, CLOSING_FORGET, CLOSING_DELIVER };
 void closing_start(struct desk *d, const char *session, enum closing_kind kind,
                    const struct group *g);
 void closings_end(struct desk *d);
+
+/* losses.c: in a fleet, asks the new owners of places that were lost whether they have the sessions
+ * of running attempts, and those that trainers did not get yet. An attempt whose session is lost
+ * ends, and a member counts no longer. losses_look is called regularly. losses_seek looks at one
+ * group before its delivery, and reports whether its sessions are being sought. */
+void losses_look(struct desk *d);
+bool losses_seek(struct desk *d, struct group *g);
+void losses_end(struct desk *d);
 
 /* tellings.c: telling_start sends the settled group's entry to the Redis sinks, if there are any.
  * The other function does so for all groups of the book whose entry the sinks do not have yet. */

@@ -80,6 +80,7 @@ static void on_desk_tick(struct loop_timer *t)
     loop_timer_set(d->loop, t, DESK_TICK_MS, on_desk_tick);
     desk_check_leases(d, clock_ms());
     if (ticks % 4 == 0) {
+        losses_look(d);
         desk_check_groups(d, clock_ms(), clock_wall_ms());
         desk_check_ways(d, clock_ms());
         desk_publish(d);
@@ -171,6 +172,7 @@ static void close_desk(struct desk *d)
     loop_timer_stop(d->loop, &d->tick);
     loop_timer_stop(d->loop, &d->drain);
     sweep_end(d);
+    losses_end(d);
     closings_end(d);
     tellings_end(d);
     server_free(d->server);

@@ -286,13 +286,8 @@ static void leave_out(struct ending *n)
 static void on_session_lost(struct ending *n)
 {
     free(n->said);
-    n->said = mem_strdup("the session is lost with a node of the fleet");
+    n->said = mem_strdup(SESSION_LOST_REASON);
     end_as_infra(n);
-}
-
-static bool is_session_lost(const struct json *v)
-{
-    return str_eq_c(error_code(v), "session_lost");
 }
 
 /* Repeats the call to a worker that is away, until PATIENCE_MS is over. */
@@ -409,7 +404,7 @@ static void on_ending_answer(void *ctx, int status, struct str body, const struc
         n->finalized = true;
         read_result_counts(n, v);
         write_end_record(n);
-    } else if (is_session_lost(v)) {
+    } else if (worker_lost_session(status, body)) {
         on_session_lost(n);
     } else if (!last && (status == 200 || status == 410)) {
         /* 410: an end whose record was lost has finalized the session; its export has the result */
@@ -597,9 +592,6 @@ static void on_alive(void *ctx, int status, struct str body, const struct err *e
     struct ending *n = ctx;
     struct attempt *a = attempt_of(n);
     const char *death = a ? desk_find_death(n->desk, a) : NULL;
-    struct arena arena = {0};
-    const struct json *v = NULL;
-    struct err bad;
 
     (void)e;
     n->call = NULL;
@@ -609,9 +601,8 @@ static void on_alive(void *ctx, int status, struct str body, const struct err *e
     }
     if (!death && status == 0)
         death = "the session's worker is away";
-    if (!death && json_parse(&arena, body, &v, &bad) == 0 && is_session_lost(v))
-        death = "the session is lost with a node of the fleet";
-    arena_done(&arena);
+    if (!death && worker_lost_session(status, body))
+        death = SESSION_LOST_REASON;
     if (death)
         set_infra(n, death);
     begin_outcome(n, a);

@@ -47,6 +47,17 @@ struct next {
     bool submitted;
 };
 
+/* Returns the next group to deliver, or NULL. Skips groups whose sessions are being sought. */
+static struct group *find_next(struct desk *d, struct queue *q, const struct next *n)
+{
+    struct group *g;
+
+    do
+        g = book_next_group(q, n->states, n->submitted);
+    while (g && losses_seek(d, g));
+    return g;
+}
+
 /* Takes up to `max` groups and writes them. Fails if groups are available but none can be taken. If
  * the trainer has left, the end of the lease returns them. */
 static void deliver_groups(struct desk *d, struct exchange *x, const struct next *n)
@@ -63,7 +74,7 @@ static void deliver_groups(struct desk *d, struct exchange *x, const struct next
     json_out_obj(&o);
     json_out_member_arr(&o, "groups");
     for (; taken < n->max && q; taken++) {
-        g = book_next_group(q, n->states, n->submitted);
+        g = find_next(d, q, n);
         if (!g)
             break;
         record_taken(g->spec.id, n->lease_ms, clock_wall_ms(), &record);
@@ -89,7 +100,7 @@ static bool check_next(struct poll *p)
     const struct next *n = p->ctx;
     struct queue *q = book_queue(&p->desk->book, n->queue);
 
-    if (!q || !book_next_group(q, n->states, n->submitted))
+    if (!q || !find_next(p->desk, q, n))
         return false;
     deliver_groups(p->desk, p->x, n);
     return true;

@@ -59,7 +59,7 @@ static void put_member(const struct group *g, uint32_t k, struct json_out *o)
     static const struct rollout untouched;
     const struct rollout *r = g->rollouts ? &g->rollouts[k] : &untouched;
     enum rollout_state state = g->rollouts ? r->state : ROLLOUT_WAITING;
-    bool live = state == ROLLOUT_RUNNING || state == ROLLOUT_SUCCEEDED;
+    bool live = state == ROLLOUT_RUNNING || state == ROLLOUT_SUCCEEDED || state == ROLLOUT_LOST;
 
     json_out_obj(o);
     json_out_member_i64(o, "rollout", k);

@@ -25,8 +25,8 @@ enum { NAME_MAX_LEN = 128, SECONDS_MAX = 366 * 86400 };
 
 const char *const group_state_names[GROUP_STATES] = {"waiting", "running", "finished",
                                                      "partial", "failed",  "cancelled"};
-const char *const rollout_state_names[ROLLOUT_STATES] = {"waiting", "running", "succeeded",
-                                                         "failed", "cancelled"};
+const char *const rollout_state_names[ROLLOUT_STATES] = {"waiting", "running",   "succeeded",
+                                                         "failed",  "cancelled", "lost"};
 const char *const outcome_names[OUTCOMES] = {"ok", "timeout", "error", "infra", "cancelled"};
 
 static const char *const on_names[] = {"keep", "retry", "drop"};

@@ -3,6 +3,7 @@
  *
  *   group     waiting -> running -> finished | partial | failed | cancelled       (settled, once)
  *   rollout   waiting -claim-> running -end-> succeeded | failed | waiting (retry) | cancelled
+ *             succeeded -the fleet has lost its session-> lost | waiting (retry)
  *   attempt   claimed -> ended (ok, timeout, error, infra, cancelled)             (once)
  *   delivery  none -> offered -next-> taken -ack-> (the group is removed)
  *                        ^------ lease over, or returned ------'
@@ -46,6 +47,7 @@ enum rollout_state {
     ROLLOUT_SUCCEEDED,
     ROLLOUT_FAILED,
     ROLLOUT_CANCELLED,
+    ROLLOUT_LOST, /* had succeeded, but its session is lost with a node of the fleet */
     ROLLOUT_STATES
 };
 
@@ -104,6 +106,8 @@ struct attempt {
     uint32_t number;        /* number of the attempt in its rollout, from 1 */
     uint64_t claimed_at_ms; /* wall clock */
     uint64_t claim_epoch;   /* epoch of the session's place then; 0: unknown, as after a replay */
+    uint64_t found_epoch;   /* latest epoch under which the session was found; 0: none (losses.c) */
+    bool sought;            /* whether the session is there is being asked */
     uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay); LEASE_NOT_BEGUN */
     bool ended;
     /* the attempt's end is being processed, so the lease does not matter */
@@ -117,6 +121,9 @@ struct attempt {
     enum rollout_state verdict; /* verdict of the end on the rollout: WAITING means a retry */
     struct list_item entry;     /* in the list of running attempts */
 };
+
+/* Reason of attempts whose session was lost. */
+#define SESSION_LOST_REASON "the session is lost with a node of the fleet"
 
 /* Result of a rollout's last ended attempt; JSON texts are "" if there is none. */
 struct result {
@@ -170,6 +177,7 @@ struct group {
     uint32_t waiting, running, succeeded; /* numbers of rollouts in each state */
     bool overdue;
     bool told;                    /* the Redis sinks have its entry */
+    uint32_t sought;              /* sessions of members that are being asked for (losses.c) */
     struct rollout *rollouts;     /* n + extra of them, or NULL: the group has not begun */
     struct list_item lane_entry;  /* in its lane, while a rollout waits (book_lanes.h) */
     bool in_lane, resting;        /* a rollout waits; lane_entry is in `resting` */

@@ -43,6 +43,11 @@ void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_m
         metrics_count(d->heritage->page, METRIC_attempt_leases_lost, 1);
 }
 
+int ends_session_lost(struct desk *d, struct attempt *a)
+{
+    return record_untold(d, a, OUTCOME_INFRA, END_LOST, SESSION_LOST_REASON, clock_wall_ms());
+}
+
 void ends_refused(struct desk *d, struct attempt *a, const char *why)
 {
     (void)record_untold(d, a, OUTCOME_ERROR, END_REFUSED, why, clock_wall_ms());

@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/fleet/place_table.h"
 #include "common/net/http_client.h"
 #include "common/proc/board.h"
@@ -380,4 +381,18 @@ bool worker_refuses(int status)
 {
     return status >= 400 && status < 500 && status != 401 && status != 403 && status != 408 &&
            status != 429;
+}
+
+bool worker_lost_session(int status, struct str body)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    bool lost;
+
+    if (status != 410)
+        return false;
+    (void)json_parse(&a, body, &v, NULL);
+    lost = str_eq_c(json_string(json_get(json_get(v, "error"), "code")), "session_lost");
+    arena_done(&a);
+    return lost;
 }

@@ -61,4 +61,7 @@ struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str
  */
 bool worker_refuses(int status);
 
+/* Reports whether an answer says that the session is lost with a node of the fleet. */
+bool worker_lost_session(int status, struct str body);
+
 #endif

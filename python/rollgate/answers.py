@@ -38,7 +38,8 @@ class SessionPage(TypedDict, total=False):
 
 
 class Member(TypedDict, total=False):
-    """A rollout of a group."""
+    """A rollout of a group. `state`: waiting, running, succeeded, failed, cancelled, or lost: it had succeeded, but a
+    fleet has lost its session."""
 
     rollout: int
     state: str

@@ -107,6 +107,101 @@ def test_attempts_go_where_the_load_is_least(fleet):
     assert indexes.count(fleet.block(idle)) == 13, "as many as the other has, then by turns"
 
 
+def claim_one_each(fleet, front, name, **more):
+    """Claims both attempts of a group. Returns that of the dispatcher's node, and that of the other one."""
+    owner, _ = owner_and_other(fleet)
+    submit(front, name, **more)
+    attempts = claim(front, "r", 2)
+    attempts.sort(key=lambda a: index_of(a["session"]["session_id"]) // 256 != fleet.block(owner))
+    assert len({index_of(a["session"]["session_id"]) for a in attempts}) == 2, "one at each node"
+    return attempts
+
+
+def end_well(front, *attempts):
+    for a in attempts:
+        assert chat(front, a, "x").status == 200
+        answer = front.post(f"/attempts/{a['attempt_id']}/end", {"executor": "test", "outcome": "ok", "reward_info": {"reward": 1.0}})
+        assert answer.json() == {"rollout": "succeeded"}, answer.text
+
+
+def lose_session(fleet, attempt):
+    """Loses one record of the attempt's session in the store, and the node that has it."""
+    session = attempt["session"]["session_id"]
+    index = index_of(session)
+    lost = fleet.owner(index)
+    g.wait_until(lambda: fleet.entry(f"place:{{{index}}}")["whole"] == "1", 20, "the place is whole")
+    assert fleet.server.ask("LSET", f"rg:test:log:{{{index}}}:{session}", 0, "x")
+    fleet.lose(lost)
+    for gateway in fleet:
+        gateway.allow("the session is lost", "the session of a rollout", "does not apply", "the journal differs")
+    (name, gateway), = ((name, gateway) for name, gateway in fleet.nodes.items() if name != lost)
+    g.wait_until(lambda: any((p["index"], p["node"]) == (index, name) for p in gateway.get("/fleet", headers=AS_ADMIN).json()["places"]), 20,
+                 "the place has a new owner")
+    return Front(gateway)
+
+
+def test_an_attempt_whose_session_is_lost_ends_at_once(fleet):
+    front = Front(*fleet)
+    kept, lost = claim_one_each(fleet, front, "one")
+    front = lose_session(fleet, lost)
+    renewal = {"executor": "test", "attempts": [a["attempt_id"] for a in (kept, lost)], "wait_s": 20}
+    assert [k["attempt_id"] for k in front.post("/attempts/renew", renewal).json()["kill"]] == [lost["attempt_id"]]
+    late = front.post(f"/attempts/{lost['attempt_id']}/end", {"executor": "test", "outcome": "ok"})
+    assert late.status == 410, late.text
+    again, = claim(front, "r", 1)
+    assert (again["rollout"], again["attempt"]) == (lost["rollout"], 2)
+    end_well(front, kept, again)
+    group, = front.get("/queues/q/next?wait_s=20").json()["groups"]
+    assert group["state"] == "finished" and group["members"][lost["rollout"]]["session_id"] == again["session"]["session_id"]
+
+
+def test_a_member_whose_session_is_lost_is_offered_as_lost(fleet):
+    front = Front(*fleet)
+    kept, lost = claim_one_each(fleet, front, "one", min=1)
+    end_well(front, kept, lost)
+    assert groups(front) == {"one": "finished"}
+    front = lose_session(fleet, lost)
+    group, = front.get("/queues/q/next?wait_s=20").json()["groups"]
+    states = {m["rollout"]: m["state"] for m in group["members"]}
+    assert states == {kept["rollout"]: "succeeded", lost["rollout"]: "lost"}
+    assert (group["state"], group["succeeded"]) == ("partial", 1)
+    member = group["members"][lost["rollout"]]
+    assert member["session_id"] == lost["session"]["session_id"] and "lost" in member["reason"], member
+    assert front.post(f"/sessions/{kept['session']['session_id']}/finalize").status == 200
+    answer = front.post(f"/sessions/{member['session_id']}/finalize")
+    assert (answer.status, answer.json()["error"]["code"]) == (410, "session_lost"), answer.text
+    gateway = next(front.nodes)
+    gateway.kill()
+    gateway.start()
+    g.wait_until(lambda: front.get("/groups/one").json().get("members") == group["members"], 20, "the same after a restart")
+
+
+def test_a_rollout_whose_session_is_lost_before_its_group_settles_is_tried_again(fleet):
+    front = Front(*fleet)
+    kept, lost = claim_one_each(fleet, front, "one")
+    end_well(front, lost)
+    front = lose_session(fleet, lost)
+    again, = claim(front, "r", 1)
+    assert (again["rollout"], again["attempt"]) == (lost["rollout"], 2)
+    end_well(front, kept, again)
+    group, = front.get("/queues/q/next?wait_s=20").json()["groups"]
+    assert group["state"] == "finished"
+
+
+def test_a_delivered_group_does_not_change_when_a_session_is_lost(fleet):
+    front = Front(*fleet)
+    kept, lost = claim_one_each(fleet, front, "one")
+    end_well(front, kept, lost)
+    taken, = front.get("/queues/q/next").json()["groups"]
+    wait_whole(fleet)
+    front = lose_session(fleet, lost)
+    path = f"/sessions/{lost['session']['session_id']}/finalize"
+    assert front.post(path).json()["error"]["code"] == "session_lost"
+    assert front.post("/queues/q/return", {"groups": ["one"]}).json() == {"returned": 1}
+    again, = front.get("/queues/q/next?wait_s=20").json()["groups"]
+    assert again == {**taken, "deliveries": 2}
+
+
 def test_a_lost_dispatcher_is_replaced_with_all_its_groups(fleet):
     owner, other = owner_and_other(fleet)
     front = Front(*fleet)

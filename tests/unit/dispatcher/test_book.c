@@ -55,6 +55,74 @@ TEST(book, failures_of_each_kind_have_their_own_count)
     book_done(&b);
 }
 
+static int lose(struct book *b, const struct attempt *a, uint64_t at_ms)
+{
+    struct buf record = {0};
+    struct err e;
+    int rc;
+
+    record_lost(a, at_ms, &record);
+    rc = book_apply(b, buf_str(&record), &e);
+    buf_done(&record);
+    return rc;
+}
+
+TEST(book, a_lost_session_is_tried_again_until_its_group_settles)
+{
+    struct book b;
+    struct group *g;
+    struct attempt *first, *last;
+
+    book_init(&b);
+    submit(&b, "g", ",\"n\":2,\"min\":1,\"infra_attempts\":2");
+    g = book_group(&b, STR("g"));
+    first = claim(&b, "x", 2000);
+    last = claim(&b, "x", 2000);
+    cr_assert_neq(lose(&b, first, 3000), 0, "it runs");
+    end(&b, first, OUTCOME_OK, 3000);
+    cr_assert_eq(lose(&b, first, 3000), 0);
+    cr_assert(g->waiting == 1 && g->succeeded == 0 && !claim(&b, "x", 3999));
+    cr_assert_neq(lose(&b, first, 3000), 0, "once");
+    first = claim(&b, "x", 4000);
+    cr_assert(first && first->number == 2);
+    end(&b, first, OUTCOME_OK, 5000);
+    cr_assert_eq(lose(&b, first, 5000), 0, "no attempt is left");
+    cr_assert_eq(first->rollout->state, ROLLOUT_LOST);
+    end(&b, last, OUTCOME_OK, 6000);
+    cr_assert(g->state == GROUP_PARTIAL && g->queue->offered == 1);
+    book_done(&b);
+}
+
+TEST(book, a_settled_group_loses_members_until_it_is_delivered)
+{
+    struct book b;
+    struct group *g;
+    struct attempt *all[2];
+    struct buf record = {0};
+
+    book_init(&b);
+    submit(&b, "g", ",\"n\":2,\"min\":1");
+    g = book_group(&b, STR("g"));
+    for (int i = 0; i < 2; i++)
+        all[i] = claim(&b, "x", 2000);
+    for (int i = 0; i < 2; i++)
+        end(&b, all[i], OUTCOME_OK, 3000);
+    cr_assert_eq(g->state, GROUP_FINISHED);
+    cr_assert_eq(lose(&b, all[1], 4000), 0);
+    cr_assert(g->state == GROUP_PARTIAL && g->succeeded == 1);
+    cr_assert(g->queue->n_groups[GROUP_FINISHED] == 0 && g->queue->n_groups[GROUP_PARTIAL] == 1);
+    g->sought = 1;
+    cr_assert_not(book_next_group(g->queue, UINT32_MAX, false));
+    cr_assert_not(book_next_group(g->queue, UINT32_MAX, true));
+    g->sought = 0;
+    cr_assert_eq(book_next_group(g->queue, UINT32_MAX, false), g);
+    record_taken(STR("g"), 1000, 5000, &record);
+    apply(&b, &record);
+    cr_assert_neq(lose(&b, all[0], 6000), 0);
+    cr_assert_eq(g->succeeded, 1);
+    book_done(&b);
+}
+
 /* An attempt without an export cannot be kept: the rollout is repeated, and fails in the end. */
 TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
 {
