@@ -116,6 +116,7 @@ struct session_defaults setup_sessions(const struct config *c, bool all_text)
     d.evict_after_ms = c->durability == DURABILITY_NONE ? 0 : EVICT_AFTER_MS;
     d.ignore_tools = c->ignore_tools;
     d.keeps_due = c->sink.n > 0;
+    d.rows_apart = str_cstr(c->fleet).len > 0 && !c->fleet_rows;
     d.timeline_compare_level = c->timeline_compare_level == COMPARE_TOKEN ? "token" : "text";
     return d;
 }

@@ -57,7 +57,8 @@ size_t copy_log_add(struct copy_log *l, const struct copy_role *role, uint32_t n
     if (role->kind == COPY_FRAGMENT) {
         if (role->first)
             end_fragments(l, role->call, false);
-        *vec_push(&l->fragments) = (struct copy_fragment){role->call, number};
+        if (!role->left_out)
+            *vec_push(&l->fragments) = (struct copy_fragment){role->call, number};
         return 0;
     }
     if (role->kind == COPY_COMMIT)

@@ -3,7 +3,8 @@
  *
  * Record n of a session's log is the session's n-th needed record. Fragments of a call are in the
  * log only if a commit names them, right before that commit. So numbers in the log are the same
- * after a restart; those of the journal are not. Of an ended session the log may have only the end.
+ * after a restart; those of the journal are not. A fragment that is left out has no number. Of an
+ * ended session the log may have only the end.
  *
  * A record is first in the journal, then in the store; then the client gets its answer. Rules:
  *   done      An answer waits until the log has all records of its session so far. A failed wait
@@ -63,6 +64,7 @@ struct copy_role {
     uint64_t call; /* fragment, commit: number of its call */
     bool first;    /* fragment: earlier ones of the call are void */
     bool named;    /* commit: it names the fragments of its call */
+    bool left_out; /* fragment: only the journal has it */
 };
 
 struct second_copy_options {

@@ -52,7 +52,7 @@ static void add(struct records *r, unsigned type, struct str bytes)
 {
     struct buf record = {0};
 
-    if (type >= RECORD_CREATE && type <= RECORD_BULK)
+    if (type >= RECORD_CREATE && type <= RECORD_ROWS)
         record_begin(&record, (enum record_type)type, ID, 1000);
     buf_add_str(&record, bytes);
     *vec_push(&r->all) = arena_str(&r->arena, buf_str(&record));

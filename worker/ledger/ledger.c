@@ -199,6 +199,7 @@ struct copy_role ledger_read_role(struct str record, bool has_fragments)
 
     if (session_record_fragment(record, &role.call, &role.first)) {
         role.kind = COPY_FRAGMENT;
+        role.left_out = session_record_is_rows(record);
     } else if (has_fragments && session_record_commits(record, &id, &commit)) {
         role.kind = COPY_COMMIT;
         role.call = commit.call;

@@ -77,6 +77,8 @@ struct plan {
         struct answer_place *places; /* positions of the answers, in the arena */
         /* byte of the new messages' texts from which they are written before */
         size_t texts_from;
+        bool rows_apart;    /* pieces of rows are RECORD_ROWS, */
+        uint32_t rows_from; /* from this piece on */
 
         /* the beginning of the context, which the record does not contain */
         bool settled;
@@ -178,8 +180,9 @@ struct answer_place {
 /* commit.c: decides, finally, with what run the context begins. */
 void plan_settle_run(struct plan *p);
 
-/* bulk_record.c: writes the next fragment of more than max_bytes of long values. Returns false if
- * there is less, or nothing is left. Values that were written must not be read afterwards. */
+/* bulk_record.c: writes the next fragment of more than max_bytes of long values, or of rows that
+ * the second copy lacks. Returns false if there is less, or nothing is left. Values that were
+ * written must not be read afterwards. */
 bool plan_bulk_record(struct plan *p, const struct session_answer *answers, size_t n,
                       size_t max_bytes, uint64_t now_ms, struct buf *record);
 

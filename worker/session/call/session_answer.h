@@ -86,11 +86,11 @@ size_t session_bulk_bytes(const struct session_plan *p, const struct session_ans
                           size_t n);
 
 /* Writes the next fragment, of at most max_bytes, of the answers' long values if they have more
- * than max_bytes; the caller journals and applies it before the commit. Returns false if none is
- * left, or if session_commit_record would refuse the answers: session_commit_record comes next,
- * with the same answers. max_bytes must be the same in all calls. Texts and long rows that were
- * written may read as zeros from then on. Like session_commit_record, first settles answers that
- * are not settled (session_settle_answers). */
+ * than max_bytes, or rows that the second copy lacks; the caller journals and applies it before the
+ * commit. Returns false if none is left, or if session_commit_record would refuse the answers:
+ * session_commit_record comes next, with the same answers. max_bytes must be the same in all calls.
+ * Texts and long rows that were written may read as zeros from then on. Like session_commit_record,
+ * first settles answers that are not settled (session_settle_answers). */
 bool session_bulk_record(struct session_plan *p, struct session_answer *answers, size_t n,
                          size_t max_bytes, uint64_t now_ms, struct buf *record);
 

@@ -143,6 +143,8 @@ const char *checkpoint_lacks_experts(const struct checkpoint *t)
 {
     const struct checkpoint_rows *r = checkpoint_rows(t, ROWS_EXPERTS);
 
+    if (r->lost)
+        return "routed experts were only on a lost node of the fleet (--fleet-rows off)";
     if (!r->has)
         return r->from > 0 ? "routed experts were asked for, and the engine told none" : NULL;
     if (r->n > 0 && (r->layers == 0 || r->topk == 0))
@@ -151,14 +153,24 @@ const char *checkpoint_lacks_experts(const struct checkpoint *t)
     return NULL;
 }
 
+const char *checkpoint_lost_indexer(const struct checkpoint *t)
+{
+    return checkpoint_rows(t, ROWS_INDEXER)->lost
+               ? "indexer top-k was only on a lost node of the fleet (--fleet-rows off)"
+               : NULL;
+}
+
 void checkpoint_write_warnings(const struct checkpoint *t, struct json_out *o)
 {
-    const char *warning = checkpoint_lacks_experts(t);
+    const char *experts = checkpoint_lacks_experts(t), *indexer = checkpoint_lost_indexer(t);
 
-    if (!warning)
+    if (!experts && !indexer)
         return;
     json_out_member_arr(o, "warnings");
-    json_out_cstr(o, warning);
+    if (experts)
+        json_out_cstr(o, experts);
+    if (indexer)
+        json_out_cstr(o, indexer);
     json_out_end_arr(o);
 }
 

@@ -199,18 +199,20 @@ static int take_asked(struct forest *f, struct commit *c, struct err *e)
 }
 
 /* Marks the answer's pieces as named; each may be named once. Returns false if one does not match
- * the answer. */
-static bool name_pieces(struct commit *c, uint32_t i, const struct commit_answer *a)
+ * the answer. The second copy, from which the session may come, lacks pieces of COMMIT_ROWS. */
+static bool name_pieces(const struct commit *c, uint32_t i, const struct commit_answer *a)
 {
-    const struct answer_pieces *x = &c->pieces[i];
+    struct answer_pieces *x = &c->pieces[i];
     uint32_t before = i == 0 ? 0 : c->pieces[i - 1].own;
 
     if (x->own < BULK_PAYLOADS ||
         (x->own != before && !bulk_name(c->bulk, x->own, bulk_bytes(c->bulk, x->own).len)))
         return false;
     for (int k = 0; k < ROWS_KINDS; k++)
-        if (x->apart[k] > 0 && (x->apart[k] <= BULK_PAYLOADS || a->rows[k].block.len == 0 ||
-                                !bulk_name(c->bulk, x->apart[k], a->rows[k].block.len)))
+        if (c->rec.flags & COMMIT_ROWS && bulk_bytes(c->bulk, x->apart[k]).len == 0)
+            x->apart[k] = 0;
+        else if (x->apart[k] > 0 && (x->apart[k] <= BULK_PAYLOADS || a->rows[k].block.len == 0 ||
+                                     !bulk_name(c->bulk, x->apart[k], a->rows[k].block.len)))
             return false;
     return true;
 }

@@ -1,7 +1,8 @@
 /* Writes the long values of a call's record into fragments before the record (call_bulk.h reads
- * them). If a record has more than max_bytes of them, all are written there, except texts that were
- * not prepared; the record itself, the head, then contains only lengths. Which value is in which
- * piece is decided once, because it depends on the answers and not on the session. */
+ * them). If a record has more than max_bytes of them, or rows that the second copy lacks, all are
+ * written there, except texts that were not prepared; the record itself, the head, then contains
+ * only lengths. Which value is in which piece is decided once, because it depends on the answers
+ * and not on the session. */
 
 #include "common/base/buf.h"
 #include "common/base/mem.h"
@@ -80,11 +81,11 @@ static void add_texts(struct plan *p, const struct session_answer *answers, size
         add_span(p, BULK_TOLD, answers[i].told, true);
 }
 
-/* Reports whether a block of rows is so long that it gets a piece of its own, because turns need no
- * rows. */
-static bool is_apart(struct str block, size_t max_bytes)
+/* Reports whether a block of rows gets a piece of its own: it is long, and turns need no rows, or
+ * the second copy lacks it. */
+static bool is_apart(const struct plan *p, struct str block, size_t max_bytes)
 {
-    return block.len > max_bytes;
+    return block.len > (p->bulk.rows_apart ? 0 : max_bytes);
 }
 
 /* Adds an answer's spans in the order of commit_record_bulk. */
@@ -96,10 +97,10 @@ static void add_answer(struct plan *p, uint32_t piece, const struct session_answ
     add_numbers(p, piece, a->ids.at, a->ids.n * sizeof(*a->ids.at));
     if (a->logprobs)
         add_numbers(p, piece, a->logprobs, a->ids.n * sizeof(*a->logprobs));
-    if (!is_apart(experts, max_bytes))
+    if (!is_apart(p, experts, max_bytes))
         add_numbers(p, piece, experts.p, experts.len);
     add_numbers(p, piece, a->odds.p, a->odds.len);
-    if (!is_apart(indexer, max_bytes))
+    if (!is_apart(p, indexer, max_bytes))
         add_numbers(p, piece, indexer.p, indexer.len);
 }
 
@@ -128,20 +129,34 @@ static uint32_t add_all_numbers(struct plan *p, const struct session_answer *ans
 static void add_rows(struct plan *p, const struct session_answer *answers, size_t n,
                      size_t max_bytes, uint32_t piece)
 {
+    p->bulk.rows_from = piece + 1;
     for (size_t i = 0; i < n; i++)
         for (int k = 0; k < ROWS_KINDS; k++) {
-            if (!is_apart(answers[i].rows[k].block, max_bytes))
+            struct str block = answers[i].rows[k].block;
+
+            if (!is_apart(p, block, max_bytes))
                 continue;
             p->bulk.places[i].apart[k] = ++piece;
-            add_span(p, piece, answers[i].rows[k].block, true);
+            add_span(p, piece, block, block.len > max_bytes);
         }
+}
+
+static bool has_rows(const struct session_answer *answers, size_t n)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < n; i++)
+        has = has || answers[i].rows[ROWS_EXPERTS].block.len > 0 ||
+              answers[i].rows[ROWS_INDEXER].block.len > 0;
+    return has;
 }
 
 static bool begin_bulk(struct plan *p, const struct session_answer *answers, size_t n,
                        size_t max_bytes)
 {
     plan_renew(p);
-    if (session_bulk_bytes(&p->pub, answers, n) <= max_bytes)
+    p->bulk.rows_apart = p->session->store->defaults.rows_apart && has_rows(answers, n);
+    if (session_bulk_bytes(&p->pub, answers, n) <= max_bytes && !p->bulk.rows_apart)
         return false;
     plan_settle_run(p);
     p->bulk.settled = true;
@@ -185,7 +200,9 @@ bool plan_bulk_record(struct plan *p, const struct session_answer *answers, size
         return false;
     piece = p->bulk.spans[p->bulk.span].piece;
     (void)buf_reserve(record, max_bytes + p->session->id.len + BESIDES);
-    record_begin(record, RECORD_BULK, p->session->id, now_ms);
+    record_begin(record,
+                 p->bulk.rows_apart && piece >= p->bulk.rows_from ? RECORD_ROWS : RECORD_BULK,
+                 p->session->id, now_ms);
     record_put_u(record, p->pub.call);
     record_put_u(record, p->bulk.written->len);
     record_put_u(record, piece);

@@ -10,6 +10,7 @@
 #include "common/base/map.h"
 #include "common/base/mem.h"
 #include "worker/session/call/plan.h"
+#include "worker/session/record/commit.h"
 #include "worker/session/record/record.h"
 #include "worker/session/store/payload.h"
 #include "worker/session/store/store.h"
@@ -129,6 +130,11 @@ struct call_bulk *session_bulk(struct session *s, uint64_t call)
     const struct plan *p = plan_find(s, call);
 
     return p ? p->bulk.written : map_get(&s->bulks, key_of(&call));
+}
+
+uint64_t session_copied_type(const struct session_store *st, uint64_t type)
+{
+    return type == RECORD_ROWS && !st->defaults.rows_apart ? RECORD_BULK : type;
 }
 
 int session_apply_bulk(struct session *s, struct record_in *r, struct err *e)

@@ -349,6 +349,8 @@ static unsigned flags_of(const struct plan *p, unsigned parts)
         flags |= COMMIT_ROLLBACK;
     if (p->pub.exhausted)
         flags |= COMMIT_EXHAUSTED;
+    if (p->bulk.rows_apart)
+        flags |= COMMIT_ROWS;
     if (p->kept)
         flags |= COMMIT_KEPT;
     if (p->parent)

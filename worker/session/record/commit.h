@@ -28,6 +28,7 @@
  *       n versions, each: text start end                     weights, by token
  *       cut  finish  message (**)  response-id  parse-warning
  *       experts block (*)  piece  from  rows  layers  topk   piece: when COMMIT_BULK; 0: as (*)
+ *                                                            COMMIT_ROWS: may be absent
  *       queue  engine  gateway                               microseconds
  *       duplicate-mode  duplicate-checkpoint
  *       logprob-basis  scored-tokens  cached-tokens          + 1, 0: unknown
@@ -61,6 +62,8 @@
  *     RECORD_BULK       call, bytes of its fragments before (0: those before are void), piece, then
  *                       bytes to the end; a fragment of the long values of a call, before its
  *                       commit
+ *     RECORD_ROWS       as RECORD_BULK, of a piece that is a block of rows. The second copy in a
+ *                       fleet's store lacks it (--fleet-rows off)
  *     RECORD_LOGPROBS   weight version checkpoint n, n floats (NaN: none) of a trainer, for an
  *                       answer
  *     RECORD_DELIVERED  a call's brief (delivery.h); its answer has arrived. Only in a fleet
@@ -91,8 +94,15 @@ enum record_type {
     RECORD_IMPORT,
     RECORD_BULK,
     RECORD_LOGPROBS,
-    RECORD_DELIVERED
+    RECORD_DELIVERED,
+    RECORD_ROWS
 };
+
+/* Reports whether records of the type are fragments of a call. */
+static inline bool record_is_fragment(uint64_t type)
+{
+    return type == RECORD_BULK || type == RECORD_ROWS;
+}
 
 /* The version that is written, and the oldest that can be read: 9 has no COMMIT_AFTER. */
 enum { RECORD_VERSION = 10, RECORD_VERSION_OLDEST = 9 };
@@ -128,7 +138,9 @@ enum {
     /* the instructions in `asked` have no text of their own, because they are the text of the
      * conversation's first message */
     COMMIT_ASKED_BRIEF = 8388608,
-    COMMIT_KNOWN = 2 * COMMIT_AFTER - 1 + COMMIT_ASKED_BRIEF /* all of these flags */
+    COMMIT_ROWS = 16777216, /* the pieces of rows are RECORD_ROWS, and may be absent */
+    /* all of these flags */
+    COMMIT_KNOWN = 2 * COMMIT_AFTER - 1 + COMMIT_ASKED_BRIEF + COMMIT_ROWS
 };
 
 /* How an answer is recorded whose text the node already has (idempotent_retry). */

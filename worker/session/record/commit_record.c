@@ -439,9 +439,17 @@ bool session_record_fragment(struct str record, uint64_t *ret_call, bool *ret_fi
     struct bulk_fragment f;
     struct record_head h;
 
-    if (!record_read_head(&r, &h) || h.type != RECORD_BULK || !bulk_fragment_read(&r, &f))
+    if (!record_read_head(&r, &h) || !record_is_fragment(h.type) || !bulk_fragment_read(&r, &f))
         return false;
     *ret_call = f.call;
     *ret_first = f.before == 0;
     return true;
+}
+
+bool session_record_is_rows(struct str record)
+{
+    struct record_in r = record_in_of(record);
+    struct record_head h;
+
+    return record_read_head(&r, &h) && h.type == RECORD_ROWS;
 }

@@ -30,15 +30,16 @@ void session_write_options(const struct session *s, struct buf *json)
 static bool is_content(uint64_t type)
 {
     return type == RECORD_COMMIT || type == RECORD_DROP || type == RECORD_FORK ||
-           type == RECORD_BULK;
+           record_is_fragment(type);
 }
 
 /* Notes the record at r->at. */
 static void remember_record(struct fork_reader *r, uint64_t type, struct record_in body)
 {
-    struct fork_record f = {.number = r->at, .fragment = type == RECORD_BULK};
+    struct fork_record f = {.number = r->at, .fragment = record_is_fragment(type)};
 
-    if (type == RECORD_COMMIT || type == RECORD_BULK)
+    f.rows = session_copied_type(r->session->store, type) == RECORD_ROWS;
+    if (type == RECORD_COMMIT || f.fragment)
         f.call = record_u(&body);
     if (type == RECORD_COMMIT)
         *vec_push(&r->calls) = f.call;
@@ -128,6 +129,7 @@ static int copy_record(void *ctx, size_t i, struct str record, struct err *e)
     if (!record_read_head(&r, &h))
         return err_set(e, ERR_IO, "session record: torn");
     h.id = c->reader->fork->id;
+    h.type = session_copied_type(c->reader->session->store, h.type);
     record_put_head(c->out, &h);
     copy_body(c->out, h.type, r);
     return 0;
@@ -205,7 +207,11 @@ int session_fork_scan(struct fork_reader *r, struct err *e)
 
 size_t session_fork_records(const struct fork_reader *r)
 {
-    return r->records.n + 1;
+    size_t n = 1;
+
+    for (size_t i = 0; i < r->records.n; i++)
+        n += !r->records.at[i].rows;
+    return n;
 }
 
 int session_fork_next(struct fork_reader *r, struct buf *record, struct err *e)

@@ -37,6 +37,7 @@ struct fork_record {
     uint32_t number;
     bool fragment; /* a fragment of a call: */
     uint64_t call;
+    bool rows; /* one that the second copy lacks: it does not count among the fork's records */
 };
 
 /* A fork in progress. */

@@ -29,7 +29,7 @@ static bool travels(uint64_t type)
 {
     return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
            type == RECORD_DROP || type == RECORD_ORIGIN || type == RECORD_SCORE ||
-           type == RECORD_BUDGET || type == RECORD_FORK || type == RECORD_BULK ||
+           type == RECORD_BUDGET || type == RECORD_FORK || record_is_fragment(type) ||
            type == RECORD_LOGPROBS;
 }
 
@@ -165,10 +165,10 @@ static int split(struct snapshot_reader *r, struct str frames)
             return bad(r, i, "has no head");
         if (!travels(h.type) || (h.type == RECORD_CREATE) != (i == 0))
             return bad(r, i, "is of a type that cannot stand there");
-        if ((h.type == RECORD_COMMIT || h.type == RECORD_DROP || h.type == RECORD_BULK) &&
+        if ((h.type == RECORD_COMMIT || h.type == RECORD_DROP || record_is_fragment(h.type)) &&
             record_u(&in) > CALL_MAX)
             return bad(r, i, "has a call's number above 2^48");
-        if (h.type == RECORD_BULK &&
+        if (record_is_fragment(h.type) &&
             !session_record_fragment(str_sub(frames, at, n), &call, &first))
             return bad(r, i, "is cut");
         r->newest_ms = MAX_OF(r->newest_ms, h.at_ms);
@@ -179,6 +179,17 @@ static int split(struct snapshot_reader *r, struct str frames)
         return err_field(r->e, "records", "records: there are none");
     drop_void(r);
     return 0;
+}
+
+/* Returns the number of records that make the session, without rows that stay out of the second
+ * copy. */
+static int64_t count_records(const struct snapshot_reader *r)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < r->records->all.n; i++)
+        n += !r->to->trial->defaults.rows_apart || !session_record_is_rows(r->records->all.at[i]);
+    return n; /* less the beginning, plus the import's own */
 }
 
 /* Writes the options of the new session: without the dispatcher's attempt, with which it must not
@@ -204,7 +215,7 @@ static void put_options(const struct snapshot_reader *r, struct record_in *in, s
             continue;
         json_out_member_of(&o, name, &options->members[i].value);
     }
-    json_out_member_i64(&o, "copies", (int64_t)r->records->all.n);
+    json_out_member_i64(&o, "copies", count_records(r));
     json_out_end_obj(&o);
     record_put_str(b, buf_str(&text));
     buf_done(&text);
@@ -219,6 +230,7 @@ static void move_over(const struct snapshot_reader *r, struct str *record)
 
     (void)record_read_head(&in, &h);
     h.id = r->to->id;
+    h.type = session_copied_type(r->to->trial, h.type);
     h.at_ms = r->to->now_ms - MIN_OF(r->newest_ms - h.at_ms, r->to->now_ms);
     record_put_head(&b, &h);
     if (h.type == RECORD_CREATE)

@@ -80,14 +80,17 @@ static struct checkpoint_rows *make_rows(const struct commit_answer *a, struct a
     for (int k = 0; k < ROWS_KINDS; k++) {
         const struct token_rows *x = &a->rows[k];
 
-        if (!x->block.p && x->from == 0)
+        bool lost = !x->block.p && x->block.len > 0; /* left out of the second copy */
+
+        if (!x->block.p && x->from == 0 && !lost)
             continue;
         if (!ret)
             ret = arena_calloc(own, ROWS_KINDS, sizeof(*ret));
         ret[k] = (struct checkpoint_rows){.has = x->block.p != NULL,
-                                          .len = (uint32_t)x->block.len,
+                                          .lost = lost,
+                                          .len = lost ? 0 : (uint32_t)x->block.len,
                                           .from = x->from,
-                                          .n = x->rows,
+                                          .n = lost ? 0 : x->rows,
                                           .layers = x->layers,
                                           .topk = x->topk};
     }

@@ -361,7 +361,8 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
 
     if (type == RECORD_ORIGIN)
         return session_apply_origin(s, r, e);
-    if (type == RECORD_BULK || type == RECORD_DELIVERED) /* changes nothing, or at its commit */
+    if (record_is_fragment(type) ||
+        type == RECORD_DELIVERED) /* changes nothing, or at its commit */
         return 0;
     drop_row(s);
     if (type != RECORD_EXPORTED && (type != RECORD_LOGPROBS || !session_has_ended(s)))

@@ -141,7 +141,7 @@ static bool copy_record_bytes(const struct recalled *x, struct str record)
     if (!record_read_head(&r, &h) || !record_version_known(h.version) ||
         !str_eq(h.id, p->session->id))
         return false;
-    if (h.type == RECORD_BULK)
+    if (record_is_fragment(h.type))
         return copy_fragment_bytes(x, &r);
     if (h.type != RECORD_COMMIT || commit_record_read(&r, &c, NULL) != 0 || c.call != p->call ||
         c.flags & COMMIT_BULK || commit_record_bulk(&c, NULL) != p->size)

@@ -326,6 +326,7 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
         session_free_bulks(s);
         return 0;
     case RECORD_BULK:
+    case RECORD_ROWS:
         return session_apply_bulk(s, r, e);
     case RECORD_BUDGET:
         return session_apply_budget(s, r, e);
@@ -337,20 +338,23 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
 }
 
 /* Versions and types of other programs are below these; larger ones mean damage. */
-enum { VERSIONS_MAX = 100, TYPES_MAX = 15 };
+enum { VERSIONS_MAX = 100, TYPES_MAX = 16 };
 
 /* Counts a refused record. A refused fragment is not counted, because the commit that names it will
  * be refused. */
 static void count_refused(struct session *s, uint64_t type)
 {
-    if (!session_absorbs(s) && type != RECORD_BULK)
+    if (!session_absorbs(s) && !record_is_fragment(type))
         s->lost_records++;
 }
 
 /* Counts the records of a copy, whose last one is RECORD_FORK or RECORD_IMPORT. If a different
- * record has its number, the last one was lost. */
+ * record has its number, the last one was lost. Rows do not count, because the second copy in a
+ * fleet's store lacks them. */
 static void count_copied(struct session *s, uint64_t type)
 {
+    if (type == RECORD_ROWS)
+        return;
     if (s->copying > 0 && s->residence != LOADING)
         session_set_copying(s, s->copying - 1);
     if (session_absorbs(s) || s->copy_left == 0 || --s->copy_left > 0)
@@ -408,14 +412,14 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
 const char *session_record_kind(struct str record)
 {
     static const char *const kinds[] = {
-        [RECORD_CREATE] = "create",      [RECORD_COMMIT] = "commit",
-        [RECORD_REWARD] = "reward",      [RECORD_END] = "end",
-        [RECORD_DROP] = "drop",          [RECORD_SINK] = "sink",
-        [RECORD_EXPORTED] = "exported",  [RECORD_ORIGIN] = "origin",
-        [RECORD_SCORE] = "score",        [RECORD_LOGPROBS] = "logprobs",
-        [RECORD_BUDGET] = "budget",      [RECORD_FORK] = "fork",
-        [RECORD_IMPORT] = "import",      [RECORD_BULK] = "bulk",
-        [RECORD_DELIVERED] = "delivered"};
+        [RECORD_CREATE] = "create",       [RECORD_COMMIT] = "commit",
+        [RECORD_REWARD] = "reward",       [RECORD_END] = "end",
+        [RECORD_DROP] = "drop",           [RECORD_SINK] = "sink",
+        [RECORD_EXPORTED] = "exported",   [RECORD_ORIGIN] = "origin",
+        [RECORD_SCORE] = "score",         [RECORD_LOGPROBS] = "logprobs",
+        [RECORD_BUDGET] = "budget",       [RECORD_FORK] = "fork",
+        [RECORD_IMPORT] = "import",       [RECORD_BULK] = "bulk",
+        [RECORD_DELIVERED] = "delivered", [RECORD_ROWS] = "rows"};
     struct record_in r = record_in_of(record);
     struct record_head h;
 

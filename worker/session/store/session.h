@@ -97,6 +97,8 @@ struct session_defaults {
     const char *timeline_compare_level; /* "text" */
     /* there are sinks: sessions for which a sink waits are kept beyond their time */
     bool keeps_due;
+    /* blocks of rows are records of their own, which the second copy in a fleet's store lacks */
+    bool rows_apart;
 };
 
 /* Sets the documented defaults. */
@@ -327,6 +329,9 @@ struct session_request {
 /* Reports whether the record is a fragment of a call, and of which. *ret_first: earlier fragments
  * are void. */
 bool session_record_fragment(struct str record, uint64_t *ret_call, bool *ret_first);
+
+/* Reports whether the record is a fragment that the second copy in a fleet's store lacks. */
+bool session_record_is_rows(struct str record);
 
 /* Reports whether the record commits a call, and of which session and request. The results borrow
  * the record's bytes. */

@@ -296,23 +296,37 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     session_sums_put(s, o);
 }
 
+/* Kinds of sentences about rows that answers lack, each a constant. */
+enum { LACKS_MAX = 4 };
+
+/* Writes the sentence, unless it is NULL or was written before. Returns how many were written. */
+static size_t put_lack(struct json_out *o, const char *told[LACKS_MAX], size_t n, const char *why)
+{
+    for (size_t i = 0; i < n; i++)
+        if (told[i] == why)
+            return n;
+    if (!why || n == LACKS_MAX)
+        return n;
+    json_out_cstr(o, why);
+    told[n] = why;
+    return n + 1;
+}
+
 /* Writes the member `warnings`: sentences, each once, about data of its answers that trainers may
  * miss. */
 static void put_warnings(struct json_out *o, const struct session *s)
 {
     const struct forest *f = &s->forest;
-    const char *told[2] = {NULL};
+    const char *told[LACKS_MAX] = {NULL};
     size_t n = 0;
 
     json_out_member_arr(o, "warnings");
-    for (size_t i = 0; i < f->checkpoints.n && n < ARRAY_LEN(told); i++) {
+    for (size_t i = 0; i < f->checkpoints.n && n < LACKS_MAX; i++) {
         const struct checkpoint *t = f->checkpoints.at[i];
-        const char *why = t->hidden ? NULL : checkpoint_lacks_experts(t);
 
-        if (!why || (n > 0 && told[0] == why))
-            continue;
-        told[n++] = why;
-        json_out_cstr(o, why);
+        if (!t->hidden)
+            n = put_lack(o, told, put_lack(o, told, n, checkpoint_lacks_experts(t)),
+                         checkpoint_lost_indexer(t));
     }
     session_put_loss(s, o);
     json_out_end_arr(o);

@@ -353,6 +353,10 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e);
 /* Returns the long values so far of a call that runs, or is read back or copied; or NULL. */
 struct call_bulk *session_bulk(struct session *s, uint64_t call);
 
+/* Returns the type of a copy of a record of the type: rows are in the second copy if this store's
+ * are. */
+uint64_t session_copied_type(const struct session_store *st, uint64_t type);
+
 /* Applies the body of RECORD_BULK. Returns -1 if it does not follow the fragments before it. */
 int session_apply_bulk(struct session *s, struct record_in *r, struct err *e);
 

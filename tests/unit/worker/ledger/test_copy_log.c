@@ -7,6 +7,7 @@
 #include "testing.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/call/session_call.h"
+#include "worker/session/record/commit.h"
 #include "worker/session/store/session.h"
 
 enum { LONG = 3000 };
@@ -87,4 +88,24 @@ TEST(copy_log, fragments_wait_for_their_commit)
     copy_log_free(compacted);
     session_release(k.store, lost);
     kit_done(&k);
+}
+
+TEST(copy_log, what_is_left_out_has_no_number)
+{
+    struct copy_log *l = copy_log_new(NULL, STR("w0-1"));
+    struct buf rows = {0};
+    struct copy_role role;
+
+    role = (struct copy_role){.kind = COPY_FRAGMENT, .call = 1, .first = true};
+    cr_assert_eq(copy_log_add(l, &role, 0), 0);
+    record_begin(&rows, RECORD_ROWS, STR("w0-1"), 1);
+    buf_add_str(&rows, STR("\001\005\003rows")); /* call, bytes before, piece */
+    role = ledger_read_role(buf_str(&rows), true);
+    cr_assert(role.kind == COPY_FRAGMENT && role.call == 1 && !role.first && role.left_out);
+    cr_assert_eq(copy_log_add(l, &role, 1), 0);
+    role = (struct copy_role){.kind = COPY_COMMIT, .call = 1, .named = true};
+    cr_assert_eq(copy_log_add(l, &role, 2), 2);
+    cr_assert(l->numbers.at[0] == 0 && l->numbers.at[1] == 2);
+    buf_done(&rows);
+    copy_log_free(l);
 }
