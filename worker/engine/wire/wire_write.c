@@ -1,11 +1,6 @@
 /*
- * Writes the members of requests to engines (wire_write.h). The ids of a prompt are most of a
- * request's bytes, so wire_ids writes three digits at a time, from tables that stay in the nearest
- * cache. A table of whole ids is slower, because most of its lines are in no cache. The tables are
- * made by the first call, without a lock, so wire_ids may be called on the loop only.
- *
- * The other functions write one member each, and nothing if the request does not set it, so that a
- * wire's writer is a list of calls.
+ * Writes the members of requests to engines (wire_write.h). Each function writes one member, and
+ * nothing if the request does not set it, so that a wire's writer is a list of calls.
  */
 #include "worker/engine/wire/wire_write.h"
 
@@ -23,95 +18,7 @@
 #include "worker/engine/wire/remote.h"
 #include "worker/text/tokens/span.h"
 
-enum {
-    GROUP = 1000, /* values of three digits */
-    ID_MOST = 11, /* bytes of an id and its comma, at most */
-    ID_BLOCK = 1024,
-    JSON_COPIED = 16 << 10 /* longest text that is copied instead of referenced */
-};
-
-/* Text of an id in two words of 4 bytes: the digits before the last three, then those and a comma.
- * The second one is at GROUP + its value if no digits precede it: then it has no leading zeros. */
-static struct {
-    char head[GROUP][4], tail[2 * GROUP][4];
-    uint8_t head_len[GROUP], tail_len[2 * GROUP];
-} id_words;
-
-/* Writes the digits and a comma. Returns the number of bytes. */
-static unsigned write_digits(uint32_t id, char *out)
-{
-    char digits[10];
-    unsigned n = 0, len = 0;
-
-    do {
-        digits[n++] = (char)('0' + id % 10);
-        id /= 10;
-    } while (id > 0);
-    while (n > 0)
-        out[len++] = digits[--n];
-    out[len++] = ',';
-    return len;
-}
-
-static void make_id_words(void)
-{
-    for (uint32_t i = 0; i < GROUP; i++) {
-        char text[ID_MOST];
-        unsigned n = write_digits(GROUP + i, text); /* "1", three digits, and the comma */
-
-        memcpy(id_words.tail[i], text + 1, n - 1);
-        id_words.tail_len[i] = (uint8_t)(n - 1);
-        n = write_digits(i, text);
-        memcpy(id_words.tail[GROUP + i], text, n);
-        id_words.tail_len[GROUP + i] = (uint8_t)n;
-        memcpy(id_words.head[i], text, n);
-        id_words.head_len[i] = (uint8_t)(i > 0 ? n - 1 : 0);
-    }
-}
-
-/* Writes an id below GROUP * GROUP and a comma. What follows overwrites the surplus bytes. */
-static char *write_id(char *p, uint32_t id)
-{
-    uint32_t head = id / GROUP, tail = id % GROUP + (head == 0 ? GROUP : 0);
-
-    memcpy(p, id_words.head[head], sizeof(id_words.head[head]));
-    p += id_words.head_len[head];
-    memcpy(p, id_words.tail[tail], sizeof(id_words.tail[tail]));
-    return p + id_words.tail_len[tail];
-}
-
-/* Writes each id and a comma. Returns the end of the text. No known vocabulary has ids of more than
- * six digits. */
-static char *write_ids(char *p, struct token_span ids)
-{
-    for (size_t i = 0; i < ids.n; i++) {
-        uint32_t id = (uint32_t)ids.at[i];
-
-        p = RG_LIKELY(id < GROUP * GROUP) ? write_id(p, id) : p + write_digits(id, p);
-    }
-    return p;
-}
-
-/* Reserves for each block what it can take, and after the first one for all others an eighth more
- * than they take if their ids are as long: the text is not moved as it grows, and long memory that
- * stays unused is cleared by the kernel for each request. */
-void wire_ids(struct json_out *o, struct token_span ids)
-{
-    if (id_words.tail_len[0] == 0)
-        make_id_words();
-    json_out_arr(o);
-    for (size_t i = 0; i < ids.n; i += ID_BLOCK) {
-        struct token_span block = {ids.at + i, MIN_OF(ids.n - i, (size_t)ID_BLOCK)};
-        char *p = buf_reserve(o->b, (block.n + 1) * ID_MOST), *end;
-
-        end = write_ids(p, block);
-        o->b->len += (size_t)(end - p);
-        if (i == 0)
-            (void)buf_reserve(o->b, (ids.n - block.n) * (size_t)(end - p) / block.n * 9 / 8);
-    }
-    o->b->len -= ids.n > 0; /* drops the last comma */
-    json_out_end_arr(o);
-}
+enum { JSON_COPIED = 16 << 10 }; /* longest text that is copied instead of referenced */
 
 void wire_stop_ids(struct json_out *o, const char *key, const struct engine_request *q,
                    const struct engine_options *opt)

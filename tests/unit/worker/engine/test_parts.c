@@ -107,6 +107,9 @@ TEST(wire_write, long_prompts_take_what_they_need)
         expect_ids(ids, n);
     ids[2000] = INT32_MAX;
     expect_ids(ids, 4096);
+    for (int32_t i = 0; i < LONG; i++) /* all values of each three digits */
+        ids[i] = i * 5 / 2;
+    expect_ids(ids, LONG);
 }
 
 TEST(experts, whole_rest_or_neither)
