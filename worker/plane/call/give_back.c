@@ -12,10 +12,11 @@
 #include "worker/plane/call/call_env.h"
 #include "worker/session/store/remains.h"
 
-/* Memory that the loop frees itself: a megabyte takes half a millisecond at most. Debug builds
- * leave more to helpers, so that all tests cover them. */
+/* Memory that the loop frees itself, in a millisecond at most: a turn on a long history has one or
+ * two megabytes, and waking a helper costs more than freeing them. Debug builds leave more to
+ * helpers, so that all tests cover them. */
 #ifdef NDEBUG
-enum { GIVE_LEAST = 1 << 20 };
+enum { GIVE_LEAST = 4 << 20 };
 #else
 enum { GIVE_LEAST = 32 << 10 };
 #endif

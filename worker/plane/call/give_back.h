@@ -13,7 +13,7 @@ struct arena;
 struct call_env;
 struct session_remains;
 
-/* Frees the arena: at once if it holds less than a megabyte, else later in a helper. The arena is
+/* Frees the arena: at once if it holds less than 4 MiB, else later in a helper. The arena is
  * empty afterwards. Memory that waits for a helper counts as used (its `sum`) until it is freed. */
 void call_free_later(struct call_env *env, struct arena *a, struct str session_id);
 
