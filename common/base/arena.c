@@ -11,7 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
-enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10, CHUNK_MAPPED = 2 << 20 };
+enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10, CHUNK_MAPPED = 8 << 20 };
 
 enum { SPARE_MAX = 16 };
 
