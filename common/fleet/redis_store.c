@@ -83,20 +83,18 @@ static struct str make_key(struct redis_store *s, struct str name)
                         name.p);
 }
 
-/* The key KIND{INDEX} of a place, or KIND{INDEX}:SESSION. */
+/* The key KIND{INDEX} of a place, or KIND{INDEX}:SESSION. The brace is part of `kind`. */
 static struct str place_key(struct redis_store *s, const char *kind, uint32_t place,
                             struct str session)
 {
     buf_clear(&s->key);
     buf_add_str(&s->key, buf_str(&s->prefix));
     buf_puts(&s->key, kind);
-    if (place == FLEET_DISPATCHER) {
-        buf_puts(&s->key, "{d}");
-    } else {
-        buf_add_c(&s->key, '{');
+    if (place == FLEET_DISPATCHER)
+        buf_add_c(&s->key, 'd');
+    else
         buf_add_u64(&s->key, place);
-        buf_add_c(&s->key, '}');
-    }
+    buf_add_c(&s->key, '}');
     if (session.p) {
         buf_add_c(&s->key, ':');
         buf_add_str(&s->key, session);
@@ -106,7 +104,7 @@ static struct str place_key(struct redis_store *s, const char *kind, uint32_t pl
 
 static struct str entry_key(struct redis_store *s, uint32_t place)
 {
-    return place_key(s, "place:", place, str_of(NULL, 0));
+    return place_key(s, "place:{", place, str_of(NULL, 0));
 }
 
 /* The name of the place's entry: its key without what precedes names. */
@@ -117,12 +115,12 @@ static struct str name_place(struct redis_store *s, uint32_t place)
 
 static struct str sessions_key(struct redis_store *s, uint32_t place)
 {
-    return place_key(s, "sessions:", place, str_of(NULL, 0));
+    return place_key(s, "sessions:{", place, str_of(NULL, 0));
 }
 
 static struct str log_key(struct redis_store *s, uint32_t place, struct str session)
 {
-    return place_key(s, "log:", place, session);
+    return place_key(s, "log:{", place, session);
 }
 
 static struct str index_key(struct redis_store *s)
@@ -223,8 +221,8 @@ static void on_plain_reply(void *ctx, const struct resp *reply, const char *why)
 /* --- calls --- */
 
 /* Begins an EVALSHA with n_keys keys of n_words words. They follow by resp_add_word. */
-static struct buf *begin_script_on(struct redis_store *s, struct redis_link *link,
-                                   enum script script, size_t n_keys, size_t n_words)
+static struct buf *begin_script(struct redis_store *s, struct redis_link *link, enum script script,
+                                size_t n_keys, size_t n_words)
 {
     struct buf *out = redis_link_begin(link);
 
@@ -233,12 +231,6 @@ static struct buf *begin_script_on(struct redis_store *s, struct redis_link *lin
     resp_add_word(out, str_of(s->shas[script], SHA1_HEX_LEN));
     resp_add_number(out, n_keys);
     return out;
-}
-
-static struct buf *begin_script(struct redis_store *s, enum script script, size_t n_keys,
-                                size_t n_words)
-{
-    return begin_script_on(s, s->link, script, n_keys, n_words);
 }
 
 static struct redis_call *new_call(struct redis_store *s, struct store_call call, redis_reader read)
@@ -254,7 +246,7 @@ static struct redis_call *new_call(struct redis_store *s, struct store_call call
 static void call_script(struct redis_store *s, enum script script, size_t n_keys,
                         const struct str *words, size_t n_words, struct redis_call *c)
 {
-    struct buf *out = begin_script(s, script, n_keys, n_words);
+    struct buf *out = begin_script(s, s->link, script, n_keys, n_words);
 
     for (size_t i = 0; i < n_words; i++)
         resp_add_word(out, words[i]);
@@ -337,11 +329,10 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         flag(claim->incomplete),
         name_place(s, claim->place),
         channel(s),
-        decimal(s, claim->reads),
-    };
+        decimal(s, claim->reads)};
 
     struct redis_call *c = new_call(s, call, redis_read_claim);
-    struct buf *out = begin_script_on(s, s->claims, SCRIPT_claim, 4, ARRAY_LEN(words));
+    struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 4, ARRAY_LEN(words));
 
     c->link = s->claims;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -353,7 +344,7 @@ static void redis_renew(struct store *store, struct str node, const struct store
                         size_t n, struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    struct buf *out = begin_script(s, SCRIPT_renew, 3 + n, 3 + n + 2 + 4 * n);
+    struct buf *out = begin_script(s, s->link, SCRIPT_renew, 3 + n, 3 + n + 2 + 4 * n);
 
     resp_add_word(out, make_key(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p)));
     resp_add_word(out, make_key(s, STR("orders")));
@@ -404,7 +395,7 @@ static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
 {
     struct redis_store *s = store_of(store);
     struct redis_call *c = new_call(s, call, redis_read_refusals);
-    struct buf *out = begin_script(s, SCRIPT_append, 2 + n, 2 + n + 1 + 4 * n);
+    struct buf *out = begin_script(s, s->link, SCRIPT_append, 2 + n, 2 + n + 1 + 4 * n);
 
     resp_add_word(out, entry_key(s, place));
     resp_add_word(out, sessions_key(s, place));
@@ -560,7 +551,7 @@ static void on_listed(void *ctx, const struct resp *reply, const char *why)
 static void list_entries(struct redis_store *s, struct str name)
 {
     struct entry_listing *l = mem_zalloc(sizeof(*l));
-    struct buf *out = begin_script(s, SCRIPT_list, 1, 2 + (name.p != NULL));
+    struct buf *out = begin_script(s, s->link, SCRIPT_list, 1, 2 + (name.p != NULL));
 
     *l = (struct entry_listing){.store = s, .round = s->watching.round, .all = !name.p};
     resp_add_word(out, index_key(s));
