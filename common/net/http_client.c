@@ -41,7 +41,6 @@ struct http_call {
     size_t share;              /* bytes that may still be sent in this loop iteration */
     struct loop_task more;     /* continues to send in the next loop iteration */
     struct loop_timer phase_timer, total_timer;
-    struct loop_task begin; /* uses a pooled connection in the next loop iteration */
     enum http_phase phase;
     uint64_t first_timeout_ms, idle_timeout_ms;
     bool began;
@@ -94,7 +93,6 @@ static void call_free(struct http_call *call)
 
     loop_timer_stop(l, &call->phase_timer);
     loop_timer_stop(l, &call->total_timer);
-    loop_task_cancel(l, &call->begin);
     loop_task_cancel(l, &call->more);
     file_end(call);
     buf_done(&call->out);
@@ -583,14 +581,17 @@ static void write_head(struct http_call *call, const struct http_request *r)
     buf_puts(b, "\r\n");
 }
 
-static void on_begin(struct loop_task *t)
+/* Sends the request on a pooled connection. One with inserts is sent in the next loop iteration,
+ * because reading a file may fail. */
+static void begin_on_idle(struct http_call *call)
 {
-    struct http_call *call = CONTAINER_OF(t, struct http_call, begin);
-    struct http_conn *n = call->conn;
-
-    http_conn_enter(n);
-    http_conn_opened(n);
-    http_conn_leave(n);
+    idle_remove(call->conn);
+    call->conn->call = call;
+    enter_phase(call, PHASE_FIRST);
+    if (call->n_inserts > 0)
+        loop_task_post(call->client->loop, &call->more, on_send_more);
+    else
+        (void)send_request(call);
 }
 
 /* Events are sent later, never from inside of this call. */
@@ -616,9 +617,7 @@ struct http_call *http_client_start(struct http_client *c, const struct http_req
         loop_timer_set(c->loop, &call->total_timer, r->total_timeout_ms, on_total_timeout);
     call->conn = LIST_FIRST_OF(&c->idle, struct http_conn, item);
     if (call->conn) {
-        idle_remove(call->conn);
-        call->conn->call = call;
-        loop_task_post(c->loop, &call->begin, on_begin);
+        begin_on_idle(call);
     } else {
         call->conn = http_conn_open(c, call);
         enter_phase(call, PHASE_CONNECT);
