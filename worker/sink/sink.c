@@ -75,9 +75,9 @@ struct sinks {
     size_t next_due;
     unsigned n_stuck; /* exports in which a helper thread hung */
     struct spooling spooling;
-    bool running; /* a task spools due.at[next_due] */
+    struct waiter more; /* the task that spools waits for it if `due` is empty */
     uint64_t delay_ms;
-    struct loop_timer retry;
+    struct loop_timer retry; /* active while the disk takes nothing */
 };
 
 /* Returns the target with that name, or NULL. */
@@ -91,6 +91,7 @@ static const struct target *find_target(const struct sinks *k, const char *name)
 }
 
 static void on_delivered(void *ctx, struct str id);
+static void spool_due(void *ctx);
 
 static int open_spooling(struct sinks *k, struct err *e)
 {
@@ -142,6 +143,7 @@ int sinks_new(const struct sinks_env *env, const struct config *c, const char *s
     }
     if (open_spooling(k, e))
         goto out;
+    (void)task_start(k->env.tasks, STR("sinks"), spool_due, k);
     *ret = k;
     return 0;
 out:
@@ -321,20 +323,9 @@ int sinks_open_place(struct sinks *k, struct session_store *store, const char *s
 
 /* --- from a session to the spool --- */
 
-static void spool_due(void *ctx);
-
 static void on_retry(struct loop_timer *t)
 {
-    struct sinks *k = CONTAINER_OF(t, struct sinks, retry);
-
-    if (!k->running && k->due.n > 0)
-        (void)task_start(k->env.tasks, STR("sinks"), spool_due, k);
-}
-
-static void spool_later(struct sinks *k, uint64_t delay_ms)
-{
-    if (!loop_timer_active(&k->retry))
-        loop_timer_set(k->residency->loop, &k->retry, delay_ms, on_retry);
+    waiter_wake(&CONTAINER_OF(t, struct sinks, retry)->more);
 }
 
 /* Advances the queue after its first session was removed. */
@@ -492,12 +483,12 @@ static void delay_queue(struct sinks *k, const struct err *why)
     metrics_count(k->residency->page, METRIC_sink_errors, 1);
     log_warn(&(struct log_scope){.session = str_cstr(k->due.at[k->next_due].id)},
              "the spool takes nothing: exports wait", LOG_T("reason", why->text));
-    spool_later(k, k->delay_ms);
+    loop_timer_set(k->residency->loop, &k->retry, k->delay_ms, on_retry);
     k->delay_ms = MIN_OF(k->delay_ms * 2, DELAY_MAX_MS);
 }
 
-/* Handles a helper thread that hung in the first session's export. The task spool_due never
- * continues. */
+/* Handles a helper thread that hung in the first session's export. The task never continues, so
+ * another takes its place. */
 static void on_lost(void *ctx)
 {
     struct sinks *k = ctx;
@@ -505,53 +496,55 @@ static void on_lost(void *ctx)
 
     (void)err_set(&e, ERR_INTERNAL, "the request took too long to prepare and was given up");
     spooling_close_file(&k->spooling);
-    k->running = false;
     handle_failed_export(k, true, &e);
-    if (k->due.n > 0)
-        spool_later(k, 1);
+    k->more = (struct waiter){0};
+    (void)task_start(k->env.tasks, STR("sinks"), spool_due, k);
+    waiter_wake(&k->more);
 }
 
-/* Handles the end of the first session's export. Returns true if the next session can follow at
- * once. */
-static bool end_first(struct sinks *k, enum spooling_end end, const struct err *why)
+/* Handles the end of the first session's export. */
+static void end_first(struct sinks *k, enum spooling_end end, const struct err *why)
 {
     switch (end) {
     case SPOOLING_WHOLE:
         queue_spooled(k, str_cstr(k->due.at[k->next_due].id));
         free_first_due(k);
         k->delay_ms = DELAY_MIN_MS;
-        return true;
+        return;
     case SPOOLING_NO_ROOM:
         delay_queue(k, why);
-        return false;
+        return;
     case SPOOLING_FAILED:
         handle_failed_export(k, false, why);
-        return true;
+        return;
     case SPOOLING_UNREADABLE:
         metrics_count(k->residency->page, METRIC_sink_errors, 1);
         move_to_later(k, AGAIN_TICKS);
-        return true;
+        return;
     case SPOOLING_DELETED:
         free_first_due(k);
-        return true;
+        return;
     case SPOOLING_CANCELLED:
-        return false;
+        return;
     }
-    return false;
 }
 
+/* Runs as long as the worker does. */
 static void spool_due(void *ctx)
 {
     struct sinks *k = ctx;
     enum spooling_end end;
     struct err e = {0};
 
-    k->running = true;
     task_on_lost(on_lost, k);
-    do
-        end = spooling_run(&k->spooling, str_cstr(k->due.at[k->next_due].id), &e);
-    while (end_first(k, end, &e) && k->due.n > 0);
-    k->running = false;
+    while (task_wait(&k->more, &e) == 0) {
+        while (k->due.n > 0 && !loop_timer_active(&k->retry)) {
+            end = spooling_run(&k->spooling, str_cstr(k->due.at[k->next_due].id), &e);
+            end_first(k, end, &e);
+            if (end == SPOOLING_CANCELLED)
+                return;
+        }
+    }
 }
 
 /* Moves sessions whose next attempt is due from `later` to `due`, in order. */
@@ -567,7 +560,7 @@ static void requeue_due(struct sinks *k)
             continue;
         }
         *vec_push(&k->due) = o;
-        spool_later(k, 1);
+        waiter_wake(&k->more);
     }
     k->later.n = kept;
 }
@@ -596,7 +589,7 @@ void sinks_take(struct sinks *k, struct str session_id)
     if (!k)
         return;
     *vec_push(&k->due) = (struct owed){.id = mem_strndup(session_id.p, session_id.len)};
-    spool_later(k, 1);
+    waiter_wake(&k->more);
 }
 
 bool sinks_wait_for(const struct sinks *k, const struct session *s)
