@@ -72,12 +72,16 @@ static void refuse_largest(struct server_conn *of)
     publish_unfinished(s, true);
 }
 
+enum { CONFIRMATION = 2 }; /* bytes of the line by which a peer confirms an answer */
+
 /* Returns the memory of the input, including the rest of a large page, which is always made whole.
- */
+ * A confirmation is no request. */
 static size_t input_bytes(const struct server_conn *c)
 {
     const h2o_buffer_t *in = c->sock->input;
 
+    if (in->size <= CONFIRMATION)
+        return 0;
     if (!c->intake.large_to)
         return in->size;
     return MAX_OF(in->size, (size_t)(c->intake.large_to - in->bytes));

@@ -112,6 +112,13 @@ def test_unfinished_bodies_leave_a_worker_its_memory(start, framing):
     g.wait_until(lambda: metric(gateway, "unfinished_body_bytes") == 0)
 
 
+def test_a_confirmed_answer_leaves_no_unfinished_body(start):
+    """The router confirms each answer on its link to the worker by an empty line, which is no request."""
+    gateway = start(engine="builtin:echo", workers=1)
+    assert gateway.post("/sessions", {}).status == 200
+    g.stays(lambda: metric(gateway, "unfinished_body_bytes") == 0, 0.3, "a confirmation follows its answer at once")
+
+
 def test_whoever_has_most_of_an_address_is_refused_and_the_small_one_is_not(bench):
     router, worker = bench("--max-body-bytes", "4MiB", "--max-address-body-bytes", "8MiB")
     with Client(router) as small, Client(router) as a, Client(router) as b, Client(router) as c:
