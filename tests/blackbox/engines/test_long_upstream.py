@@ -445,13 +445,17 @@ def test_who_joins_behind_a_long_event_hears_all_of_it(start):
     with Standing() as engine:
         engine.plan.append(counted(LONG_SECOND))
         gateway = start(engine=engine.setting, workers=1)
-        s, got = new(gateway), {}
+        s, got = new(gateway), {"first": "", "second": ""}
 
         def ask(name):
-            got[name] = gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "k"}).text
-        threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
+            with contextlib.closing(gateway.connect()) as c:
+                c.request("POST", url(s), json.dumps({**BODY, "stream": True}), {"Idempotency-Key": "k"})
+                for line in c.getresponse():
+                    got[name] += line.decode()
+        threads = [threading.Thread(target=ask, args=(name,)) for name in got]
         threads[0].start()
         assert engine.stands.wait(20)
+        wait_until(lambda: f'"t{MANY}"' in got["first"], 20, "the worker has read the long event")
         threads[1].start()
         wait_until(lambda: gateway.metrics().get("rollgate_joins_total") == 1, 10, "the second has joined")
         engine.may.set()
