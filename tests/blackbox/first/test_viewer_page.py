@@ -1,6 +1,7 @@
 """The viewer in Debian's headless Chromium, driven by tests/viewer/page.mjs: every page of a running gateway, a turn
 that streams, changes without lists, hostile content, keys. A scene reports its checks as one line of JSON."""
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -12,7 +13,7 @@ import test_odds as odds
 import vision_kit as kit
 from odds_engine import OddsEngine
 
-pytestmark = pytest.mark.alone   # Chromium breaks its requests off when another test changes the host's network
+pytestmark = pytest.mark.alone
 VIEWER = g.ROOT / "tests/viewer"
 ADMIN = "an-admin-key-of-the-viewers-page"
 # Controls, an end of line for a terminal's title, marks of direction, and all that wants to be markup.
@@ -37,8 +38,9 @@ def browser():
 
 def play(scene, told, then=None, timeout=240, script="page.mjs"):
     """Plays the scene; `then` is called once it says that it is ready. Its report."""
+    env = dict(os.environ, LD_PRELOAD=str(g.BUILD / "tests/blackbox/libstill_network.so"))     # other tests change the host's network
     with subprocess.Popen(["node", str(VIEWER / script), scene, json.dumps(told)], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as scene_process:
+                          stderr=subprocess.PIPE, text=True, env=env) as scene_process:
         errors = []
 
         def listen():
