@@ -67,7 +67,7 @@ def test_texts_of_calls_that_fail_leave_the_disk(faulty):  # noqa: F811
     session, messages = new(gateway, history="linear"), []
     path = f"/sessions/{session['session_id']}"
     for turn in range(2):
-        inject("slow", 400)    # the others are answered while the first one writes
+        inject("slow", 100)    # the others are answered while the first one writes
         messages = lose(gateway, session, messages, turn * CALLS)
         inject("slow", None)
     whole, written = records(gateway, session), sizes(gateway, session)
