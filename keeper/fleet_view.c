@@ -103,6 +103,7 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
     p->beat = e->beat;
     p->version = e->version;
     p->whole = e->whole;
+    p->taken = e->taken;
     p->stale = false;
     p->vacant = e->vacant && e->owner.len == 0 && index != FLEET_DISPATCHER;
     p->round = v->round;
@@ -405,9 +406,10 @@ static bool publish_place(const struct fleet_view *v, const struct seen_place *p
     struct fleet_place place = {.index = p->index,
                                 .node = owner && owner->valid ? owner->slot : FLEET_NO_NODE,
                                 .epoch = p->epoch,
-                                .whole = p->whole};
+                                .whole = p->whole,
+                                .taken = p->taken};
 
-    return p->vacant ? place_table_set_vacant(t, p->index) : place_table_set(t, &place);
+    return p->vacant ? place_table_set_vacant(t, p->index, p->taken) : place_table_set(t, &place);
 }
 
 size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t lease_ms)

@@ -41,7 +41,7 @@ struct seen_place {
     uint64_t epoch, base, beat, version;
     uint64_t beat_ms, seen_ms; /* when this beat and owner were listed first and last */
     uint64_t claim_ms;         /* when this epoch was seen first */
-    bool whole;
+    bool whole, taken;
     bool vacant; /* no owner, no sessions: only the node of its block claims it */
     bool stale;  /* this node has released it since */
     uint32_t round;

@@ -33,6 +33,7 @@ void node_entry_write(const struct node_entry *n, struct buf *out)
     json_out_end_arr(&o);
     json_out_member_cstr(&o, "tokenizer", n->tokenizer);
     json_out_member_i64(&o, "edition", (int64_t)n->edition);
+    json_out_member_i64(&o, "lease_ms", (int64_t)n->lease_ms);
     json_out_end_obj(&o);
 }
 

@@ -27,6 +27,7 @@ struct node_entry {
     uint32_t load, block, oldest_record, newest_record;
     uint32_t sessions, calls, capacity; /* place_table.h */
     uint64_t edition;                   /* of the orders that it obeys */
+    uint64_t lease_ms;                  /* written for commands; nodes do not read it */
 };
 
 void node_entry_write(const struct node_entry *n, struct buf *out);

@@ -127,6 +127,7 @@ static void fill_entry(struct fleet_keeper *k)
     (void)snprintf(k->entry.tokenizer, sizeof(k->entry.tokenizer), "%016llx",
                    (unsigned long long)h->build.tokenizer);
     k->entry.oldest_record = h->build.oldest_record;
+    k->entry.lease_ms = k->lease_ms;
     k->entry.newest_record = h->build.newest_record;
 }
 
@@ -136,7 +137,7 @@ int opening_open(struct fleet_keeper *k, struct err *e)
     if (read_keys(k, e) || read_instance(k, e) || read_block(k, e) ||
         store_url_parse(str_cstr(k->h->config->fleet), &k->url, e))
         return -1;
-    k->store = redis_store_new(k->loop, &k->url, (unsigned)k->lease_ms, e);
+    k->store = redis_store_open(k->loop, str_cstr(k->h->config->fleet), (unsigned)k->lease_ms, e);
     return k->store ? 0 : -1;
 }
 

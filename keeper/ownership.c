@@ -30,6 +30,7 @@ struct place_claim {
     unsigned tries;
     bool adopts;  /* this node has not got the journal of the place */
     bool vacates; /* a place without sessions is released again */
+    bool taken;   /* the store may have forgotten that the place was taken */
 };
 
 static void on_claimed(void *ctx, const struct store_answer *a);
@@ -43,6 +44,7 @@ static void send_claim(struct place_claim *c, uint64_t beat)
         .me = str_cstr(k->name),
         .beat = beat,
         .known = c->known,
+        .incomplete = c->taken,
         .reads = k->entry.newest_record};
 
     c->tries++;
@@ -62,7 +64,9 @@ static void start_claim(struct fleet_keeper *k, struct place_claim what, uint64_
 
 static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, uint64_t known)
 {
-    start_claim(k, (struct place_claim){.index = index, .known = known}, beat);
+    bool taken = (beat == 0 || known > 0) && place_table_is_taken(k->table, index);
+
+    start_claim(k, (struct place_claim){.index = index, .known = known, .taken = taken}, beat);
 }
 
 void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_records)
@@ -315,6 +319,8 @@ static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, ui
         log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
                  place_table_log("index", at->place), LOG_U("epoch", at->epoch));
         claim_place(k, at->place, 0, own);
+        if (!k->listing)
+            keeper_list(k); /* the store may lack other entries of this node */
         return;
     }
     metrics_count(k->h->page, METRIC_fleet_fenced, 1);

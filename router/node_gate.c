@@ -256,6 +256,11 @@ static int find_in_fleet(const struct hub *h, const struct http1_head *head,
     owner = owner_find(h->heritage->fleet, node_gate_place(route));
     if (owner.kind != OWNER_SELF && is_by_node(by))
         return refuse_forwarded(h, by, &owner, e);
+    if (owner.kind == OWNER_UNKNOWN && place_table_is_taken(h->heritage->fleet, route->index))
+        return err_set(
+            e, ERR_SESSION_LOST,
+            "the sessions of worker index %u are lost: a lost node alone had their records",
+            route->index);
     if (owner.kind == OWNER_UNKNOWN)
         return err_set(e, ERR_UNKNOWN_SESSION, "no node of the fleet has worker index %u",
                        route->index);

@@ -16,6 +16,7 @@
 #include "supervisor/commands.h"
 #include "supervisor/doctor.h"
 #include "supervisor/fleet_nodes.h"
+#include "supervisor/fleet_repair.h"
 #include "supervisor/store_trial.h"
 
 /* --- the command --- */
@@ -120,18 +121,17 @@ static bool check_server(struct doctor *d, struct loop *loop, struct store *stor
 }
 
 /* Runs all checks of one server. The trial has a name that no fleet has. */
-static void check_store(struct doctor *d, struct store_url *url)
+static void check_store(struct doctor *d, const char *url, const char *fleet)
 {
     struct err e = {0};
     struct loop *loop = loop_new(&e);
-    struct store *store;
-    struct buf name = {0};
+    struct store *store = loop ? redis_store_open(loop, str_cstr(url), LIMIT_MS, &e) : NULL;
+    char name[128];
 
-    buf_printf(&name, "%s.check-%llx-%lx", url->name, (unsigned long long)clock_wall_ms(),
-               (unsigned long)getpid());
-    free(url->name);
-    url->name = buf_take(&name);
-    store = loop ? redis_store_new(loop, url, LIMIT_MS, &e) : NULL;
+    (void)snprintf(name, sizeof(name), "%s.check-%llx-%lx", fleet,
+                   (unsigned long long)clock_wall_ms(), (unsigned long)getpid());
+    if (store)
+        redis_store_set_name(store, name);
     if (!store) {
         doctor_add(d, "connection", FINDING_ERROR, NULL, "%s", e.text);
     } else if (check_server(d, loop, store)) {
@@ -142,7 +142,7 @@ static void check_store(struct doctor *d, struct store_url *url)
         await_answer(loop, &asked);
         if (asked.verdict != STORE_DONE)
             doctor_add(d, "erase", FINDING_WARNING, "delete these keys",
-                       "keys that begin with rg:%s: are left: %.*s", url->name, (int)asked.text.len,
+                       "keys that begin with rg:%s: are left: %.*s", name, (int)asked.text.len,
                        asked.text.p);
         buf_done(&asked.text);
     }
@@ -159,10 +159,13 @@ int fleet_command(int argc, char **argv)
 
     if (argc > 1 && fleet_nodes_has_command(argv[1]))
         return fleet_nodes_command(argc - 1, argv + 1);
+    if (argc > 1 && fleet_repair_has_command(argv[1]))
+        return fleet_repair_command(argc - 1, argv + 1);
     json = command_line_take_flag(&argc, argv, "--json");
     if (argc != 3 || strcmp(argv[1], "check") != 0) {
         fprintf(stderr,
-                "usage: rollgate fleet check URL [--json] | status | endpoints | drain NODE\n");
+                "usage: rollgate fleet check URL [--json] | status | endpoints | drain NODE |\n"
+                "                      take INDEX --incomplete --fleet URL\n");
         return 2;
     }
     if (store_url_parse(str_cstr(argv[2]), &url, &e)) {
@@ -170,7 +173,7 @@ int fleet_command(int argc, char **argv)
         return 2;
     }
     log_setup("fleet", LOG_ERROR, LOG_TEXT); /* the findings already say what the log would */
-    check_store(&d, &url);
+    check_store(&d, argv[2], url.name);
     store_url_done(&url);
     return doctor_report(&d, json);
 }

@@ -234,6 +234,16 @@ void copy_read_unread(struct copy_place *p)
     }
 }
 
+int second_copy_check_known(const struct second_copy *c, uint32_t place, struct str session,
+                            struct err *e)
+{
+    if (!place_table_is_taken(c->o.table, place) || copy_find(c, session))
+        return 0;
+    return err_set(e, ERR_SESSION_LOST,
+                   "session %.*s is lost: a lost node alone had records of index %u",
+                   (int)session.len, session.p, place);
+}
+
 void second_copy_end_fetch(struct second_copy *c, struct str session, const struct err *e)
 {
     struct copy_log *l = copy_find(c, session);

@@ -183,8 +183,12 @@ static void add_to_batch(struct copy_place *p, struct copy_batch *v, struct copy
 {
     if (v->bytes > 0 && v->bytes + bytes.len > STORE_APPEND_MAX)
         end_batch(p, v);
-    *vec_push(&v->records) = (struct store_record){
-        .session = copy_log_id(l), .first = l->first, .n = l->sent, .bytes = bytes};
+    *vec_push(&v->records) =
+        (struct store_record){.session = copy_log_id(l),
+                              .first = l->first,
+                              .n = l->sent,
+                              .last = p->marks_last && l->sent + 1 == l->numbers.n,
+                              .bytes = bytes};
     *vec_push(&v->sent) = (struct sent_record){l, l->sent};
     v->bytes += bytes.len;
     l->sent++;

@@ -6,7 +6,7 @@
  *     entry            key             value
  *     node, block      "node:NAME"     text of its writer, with an edition
  *     orders, fleet    "orders"        text of its writer, with an edition
- *     place            "place:INDEX"   owner, epoch, beat, whole, vacant
+ *     place            "place:INDEX"   owner, epoch, beat, whole, vacant, taken
  *     log of a session                 records first .. next-1
  *
  * The dispatcher's place (FLEET_DISPATCHER) has the key "place:d".
@@ -72,6 +72,7 @@ struct store_refusal {
 /* A log in the store has the records first .. next-1. */
 struct store_log {
     uint64_t first, next;
+    bool complete; /* of a place that is not whole: the store has had all of its records since */
 };
 
 /* The number of renewals that a node has made. */
@@ -126,7 +127,7 @@ struct store_claim {
     uint64_t beat;   /* the last one seen; 0: there is no entry */
     uint64_t known;  /* the base that the caller owned the place with; 0: none */
     uint64_t reads;  /* the newest record version that it reads */
-    bool incomplete; /* take it although the owner has records that the store lacks */
+    bool incomplete; /* take it although the store lacks records of it, or its entry; mark it */
 };
 
 struct store_renewal {
@@ -140,6 +141,7 @@ struct store_record {
     struct str session;
     uint64_t first; /* number of the log's first record, if the store has no log */
     uint64_t n;     /* its own number */
+    bool last;      /* no later one exists; needed while the place is not whole */
     struct str bytes;
 };
 
@@ -153,6 +155,7 @@ struct store_entry {
     uint64_t epoch, base, version;
     bool whole;
     bool vacant; /* of a place without an owner: no session had a log when it was released */
+    bool taken;  /* of a place that was claimed with `incomplete`: sessions of it are lost */
 };
 
 /* entry NULL: all entries have been reported, and changes follow. `why`: changes may be missed

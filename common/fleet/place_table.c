@@ -20,10 +20,11 @@ enum {
     OWN_ROWS = FLEET_OWN_MAX + 1, /* the dispatcher's is the last */
     NODE_WORDS = (sizeof(struct fleet_node) + 7) / 8,
     NODE_READS = 1000, /* of one row, until its change ends; the keeper may have died within it */
-    EPOCH_SHIFT = 12,  /* a place's word: epoch, whole, 1 + slot of the owner */
+    EPOCH_SHIFT = 12,  /* a place's word: epoch, whole, taken, 1 + slot of the owner */
     WHOLE_BIT = 1 << 11,
-    VACANT = WHOLE_BIT, /* the word of a place without owner and sessions: it has no epoch */
-    NODE_MASK = WHOLE_BIT - 1,
+    TAKEN_BIT = 1 << 10, /* stays if the place is removed */
+    VACANT = WHOLE_BIT,  /* the word of a place without owner and sessions: it has no epoch */
+    NODE_MASK = TAKEN_BIT - 1,
 };
 
 struct place_row {
@@ -140,12 +141,13 @@ static bool read_row(const struct place_row *row, struct fleet_place *ret)
     uint64_t key = load_word(&row->key), word = load_word(&row->word);
     uint32_t owner = (uint32_t)(word & NODE_MASK);
 
-    if (key == 0 || word == 0 || word == VACANT)
+    if (key == 0 || word >> EPOCH_SHIFT == 0)
         return false;
     *ret = (struct fleet_place){.index = (uint32_t)(key - 1),
                                 .node = owner ? owner - 1 : FLEET_NO_NODE,
                                 .epoch = word >> EPOCH_SHIFT,
-                                .whole = (word & WHOLE_BIT) != 0};
+                                .whole = (word & WHOLE_BIT) != 0,
+                                .taken = (word & TAKEN_BIT) != 0};
     return true;
 }
 
@@ -183,30 +185,37 @@ static bool set_word(struct place_table *t, uint32_t index, uint64_t word)
 bool place_table_set(struct place_table *t, const struct fleet_place *place)
 {
     uint64_t owner = place->node < FLEET_NODES_MAX ? place->node + 1 : 0;
-    uint64_t word = place->epoch << EPOCH_SHIFT | (place->whole ? (uint64_t)WHOLE_BIT : 0) | owner;
+    uint64_t word = place->epoch << EPOCH_SHIFT | (place->whole ? (uint64_t)WHOLE_BIT : 0) |
+                    (place->taken ? (uint64_t)TAKEN_BIT : 0) | owner;
 
     return place->epoch > 0 && place->epoch <= FLEET_EPOCH_MAX && set_word(t, place->index, word);
 }
 
-bool place_table_set_vacant(struct place_table *t, uint32_t index)
+bool place_table_set_vacant(struct place_table *t, uint32_t index, bool taken)
 {
-    return set_word(t, index, VACANT);
+    return set_word(t, index, taken ? VACANT | TAKEN_BIT : VACANT);
+}
+
+bool place_table_is_taken(const struct place_table *t, uint32_t index)
+{
+    return (load_word(&t->places[find_row(t, index)].word) & TAKEN_BIT) != 0;
 }
 
 bool place_table_is_vacant(const struct place_table *t, uint32_t index)
 {
     const struct place_row *row = &t->places[find_row(t, index)];
 
-    return load_word(&row->key) != 0 && load_word(&row->word) == VACANT;
+    return load_word(&row->key) != 0 && (load_word(&row->word) & ~(uint64_t)TAKEN_BIT) == VACANT;
 }
 
 void place_table_remove(struct place_table *t, uint32_t index)
 {
     struct place_row *row = &t->places[find_row(t, index)];
+    uint64_t word = load_word(&row->word), left = word & TAKEN_BIT;
 
-    if (load_word(&row->word) == 0)
+    if (word == left)
         return;
-    store_word(&row->word, 0);
+    store_word(&row->word, left);
     count_change(t);
 }
 

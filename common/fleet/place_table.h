@@ -38,6 +38,7 @@ struct fleet_place {
     uint32_t node; /* slot of the owner; FLEET_NO_NODE: no owner */
     uint64_t epoch;
     bool whole;
+    bool taken; /* it was claimed although the store lacked records of it */
 };
 
 struct fleet_node {
@@ -95,6 +96,10 @@ bool place_table_had(const struct place_table *t, uint32_t index);
 
 /* True if the place has neither an owner nor sessions. place_table_find does not find it. */
 bool place_table_is_vacant(const struct place_table *t, uint32_t index);
+
+/* True if the place was claimed although the store lacked records of it, so that ids which nobody
+ * knows are of lost sessions. Also for a place that the store has no entry of any longer. */
+bool place_table_is_taken(const struct place_table *t, uint32_t index);
 
 /* False: no node has this slot. A node keeps its slot while this gateway runs, unless it is lost,
  * owns no place, and others need the slot. */
@@ -165,7 +170,7 @@ void place_table_begin(struct place_table *t);
 bool place_table_set(struct place_table *t, const struct fleet_place *place);
 
 /* The place has neither an owner nor sessions. False: FLEET_PLACES_MAX places are known. */
-bool place_table_set_vacant(struct place_table *t, uint32_t index);
+bool place_table_set_vacant(struct place_table *t, uint32_t index, bool taken);
 
 /* Forgets a place that the store has no entry of. */
 void place_table_remove(struct place_table *t, uint32_t index);

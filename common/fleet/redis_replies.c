@@ -97,15 +97,16 @@ bool redis_read_lengths(struct arena *arena, const struct resp *r, struct store_
     struct store_log *logs;
     struct str *ids;
 
-    if (!list || !resp_has_items(list, 0) || list->n % 3 != 0)
+    if (!list || !resp_has_items(list, 0) || list->n % 4 != 0)
         return false;
-    a->n_texts = list->n / 3;
+    a->n_texts = list->n / 4;
     a->texts = ids = arena_calloc(arena, a->n_texts, sizeof(*ids));
     a->logs = logs = arena_calloc(arena, a->n_texts, sizeof(*logs));
     for (size_t i = 0; i < a->n_texts; i++) {
-        ids[i] = resp_text(list, 3 * i);
-        logs[i].first = resp_number(list, 3 * i + 1, 0);
-        logs[i].next = resp_number(list, 3 * i + 2, 0);
+        ids[i] = resp_text(list, 4 * i);
+        logs[i].first = resp_number(list, 4 * i + 1, 0);
+        logs[i].next = resp_number(list, 4 * i + 2, 0);
+        logs[i].complete = resp_number(list, 4 * i + 3, 0) == 1;
         if (!ids[i].p || logs[i].next < logs[i].first)
             return false;
     }
@@ -176,6 +177,7 @@ void redis_read_entry(struct arena *arena, const struct resp *item, struct store
         .base = find_number(hash, "base"),
         .version = find_number(hash, "version"),
         .whole = str_eq_c(find_field(hash, "whole"), "1"),
+        .taken = str_eq_c(find_field(hash, "taken"), "1"),
     };
     ret->vacant = ret->epoch > 0 && find_number(hash, "vacant") == ret->epoch;
 }

@@ -57,7 +57,7 @@ struct redis_store {
     struct buf key;     /* of a place, while it is made */
     struct arena arena; /* keys of one call, or parts of one answer */
     struct store_watching watching;
-    struct store_url url; /* of redis_store_open */
+    struct store_url url;
 };
 
 /* One call that waits for its reply. */
@@ -116,6 +116,11 @@ static struct str name_place(struct redis_store *s, uint32_t place)
 static struct str sessions_key(struct redis_store *s, uint32_t place)
 {
     return place_key(s, "sessions:{", place, str_of(NULL, 0));
+}
+
+static struct str complete_key(struct redis_store *s, uint32_t place)
+{
+    return place_key(s, "complete:{", place, str_of(NULL, 0));
 }
 
 static struct str log_key(struct redis_store *s, uint32_t place, struct str session)
@@ -323,6 +328,7 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         make_key(s, arena_printf(&s->arena, "block:%u", (unsigned)claim->block)),
         index_key(s),
         sessions_key(s, claim->place),
+        complete_key(s, claim->place),
         claim->me,
         decimal(s, claim->beat),
         decimal(s, claim->known),
@@ -332,7 +338,7 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         decimal(s, claim->reads)};
 
     struct redis_call *c = new_call(s, call, redis_read_claim);
-    struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 4, ARRAY_LEN(words));
+    struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 5, ARRAY_LEN(words));
 
     c->link = s->claims;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -395,13 +401,18 @@ static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
 {
     struct redis_store *s = store_of(store);
     struct redis_call *c = new_call(s, call, redis_read_refusals);
-    struct buf *out = begin_script(s, s->link, SCRIPT_append, 2 + n, 2 + n + 1 + 4 * n);
+    struct buf *out = begin_script(s, s->link, SCRIPT_append, 3 + n, 3 + n + 2 + 4 * n);
+    char *last = arena_alloc(&s->arena, n);
 
     resp_add_word(out, entry_key(s, place));
     resp_add_word(out, sessions_key(s, place));
-    for (size_t i = 0; i < n; i++)
+    resp_add_word(out, complete_key(s, place));
+    for (size_t i = 0; i < n; i++) {
         resp_add_word(out, log_key(s, place, at[i].session));
+        last[i] = at[i].last ? '1' : '0';
+    }
     resp_add_number(out, epoch);
+    resp_add_word(out, str_of(last, n));
     for (size_t i = 0; i < n; i++) {
         resp_add_word(out, at[i].session);
         resp_add_number(out, at[i].first);
@@ -418,12 +429,12 @@ static void redis_drop(struct store *store, uint32_t place, uint64_t epoch,
     struct redis_store *s = store_of(store);
     struct redis_call *c = new_call(s, call, redis_read_base);
     const struct str words[] = {
-        entry_key(s, place),  sessions_key(s, place), log_key(s, place, cut->session),
-        decimal(s, epoch),    cut->session,           flag(cut->keep),
-        decimal(s, cut->from)};
+        entry_key(s, place),    sessions_key(s, place), log_key(s, place, cut->session),
+        complete_key(s, place), decimal(s, epoch),      cut->session,
+        flag(cut->keep),        decimal(s, cut->from)};
 
     c->round = s->round; /* its caller frees the log, which earlier appends refer to */
-    call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), c);
+    call_script(s, SCRIPT_drop, 4, words, ARRAY_LEN(words), c);
 }
 
 static void redis_read(struct store *store, uint32_t place, struct str session, uint64_t from,
@@ -433,9 +444,10 @@ static void redis_read(struct store *store, uint32_t place, struct str session, 
     struct str sessions = sessions_key(s, place);
 
     if (!session.p) {
-        call_script(s, SCRIPT_lengths, 1,
-                    (const struct str[]){sessions, log_key(s, place, STR(""))}, 2,
-                    new_call(s, call, redis_read_lengths));
+        call_script(
+            s, SCRIPT_lengths, 2,
+            (const struct str[]){sessions, complete_key(s, place), log_key(s, place, STR(""))}, 3,
+            new_call(s, call, redis_read_lengths));
         return;
     }
     call_script(s, SCRIPT_read, 2,
@@ -459,10 +471,10 @@ static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
                           struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    const struct str words[] = {entry_key(s, place), sessions_key(s, place), decimal(s, epoch),
-                                name_place(s, place), channel(s)};
+    const struct str words[] = {entry_key(s, place), sessions_key(s, place), complete_key(s, place),
+                                decimal(s, epoch),   name_place(s, place),   channel(s)};
 
-    call_script(s, SCRIPT_release, 2, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
+    call_script(s, SCRIPT_release, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
 
 void redis_store_erase(struct store *store, struct store_call call)
@@ -659,12 +671,19 @@ static bool make_links(struct redis_store *s, const struct redis_link_options *o
     return s->watching.link != NULL;
 }
 
-/* Makes the links and keys of s. Returns NULL if s was freed. */
-static struct store *build_store(struct redis_store *s, struct loop *loop,
-                                 const struct store_url *url, unsigned limit_ms, struct err *e)
+void redis_store_set_name(struct store *store, const char *name)
 {
+    struct redis_store *s = store_of(store);
+
+    buf_clear(&s->prefix);
+    buf_printf(&s->prefix, "rg:%s:", name);
+}
+
+struct store *redis_store_open(struct loop *loop, struct str url, unsigned limit_ms, struct err *e)
+{
+    struct redis_store *s = mem_zalloc(sizeof(*s));
     const struct redis_link_options o = {.loop = loop,
-                                         .url = url,
+                                         .url = &s->url,
                                          .limit_ms = limit_ms,
                                          .scripts = script_texts,
                                          .n_scripts = SCRIPTS};
@@ -672,27 +691,15 @@ static struct store *build_store(struct redis_store *s, struct loop *loop,
     s->store.kind = &redis_kind;
     s->loop = loop;
     s->limit_ms = limit_ms;
-    buf_printf(&s->prefix, "rg:%s:", url->name);
+    if (store_url_parse(url, &s->url, e)) {
+        free(s);
+        return NULL;
+    }
+    redis_store_set_name(&s->store, s->url.name);
     for (size_t i = 0; i < SCRIPTS; i++)
         sha1_hex(script_texts[i], s->shas[i]);
     if (make_links(s, &o, e))
         return &s->store;
     redis_free(&s->store);
-    return NULL;
-}
-
-struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
-                              struct err *e)
-{
-    return build_store(mem_zalloc(sizeof(struct redis_store)), loop, url, limit_ms, e);
-}
-
-struct store *redis_store_open(struct loop *loop, struct str url, unsigned limit_ms, struct err *e)
-{
-    struct redis_store *s = mem_zalloc(sizeof(*s));
-
-    if (store_url_parse(url, &s->url, e) == 0)
-        return build_store(s, loop, &s->url, limit_ms, e);
-    free(s);
     return NULL;
 }

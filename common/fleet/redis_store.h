@@ -3,8 +3,9 @@
  * place holds its index in braces:
  *
  *     node:NAME, block:N, orders, fleet   hash    value, edition; nodes: beat
- *     place:{INDEX}                       hash    owner, epoch, beat, whole, base, version, vacant
- *     sessions:{INDEX}                    hash    id -> number of the log's first record
+ *     place:{INDEX}                       hash    owner, epoch, beat, whole, base, version, vacant,
+ * taken sessions:{INDEX}                    hash    id -> number of the log's first record
+ *     complete:{INDEX}                    set     store_log.complete, while the place is not whole
  *     log:{INDEX}:SESSION                 list    records
  *     beats                               hash    node -> beat
  *     index                               set     names of all entries
@@ -20,15 +21,13 @@
 #include "common/fleet/fleet_store.h"
 
 struct loop;
-struct store_url;
 
-/* Connects at the first call. `limit_ms`: longest silence of the server while an answer is due.
- * NULL with ERR_CONFIG or ERR_IO. */
-struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
-                              struct err *e);
-
-/* Like redis_store_new, for a URL as text. */
+/* Makes the store of a URL. Connects at the first call. `limit_ms`: longest silence of the server
+ * while an answer is due. NULL with ERR_CONFIG or ERR_IO. */
 struct store *redis_store_open(struct loop *loop, struct str url, unsigned limit_ms, struct err *e);
+
+/* Uses a fleet's name that is not the URL's. Before the first call. */
+void redis_store_set_name(struct store *s, const char *name);
 
 /* From now on an append is answered when a replica has its records, too. Otherwise it ends with
  * STORE_LOST. */

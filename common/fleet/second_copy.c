@@ -505,6 +505,7 @@ static void follow_epoch(struct copy_place *p)
         return;
     p->epoch = epoch;
     p->asked = p->reported_whole = p->reported_empty = false;
+    p->marks_last = true;
     p->round++;
     p->verifies = true;
     p->served = false;
@@ -543,7 +544,10 @@ static bool has_other_logs(const struct copy_place *p)
 static void report_place(struct copy_place *p)
 {
     struct place_table *t = p->copy->o.table;
+    struct fleet_place seen;
 
+    if (p->marks_last && place_table_find(t, p->index, &seen) && seen.epoch == p->epoch)
+        p->marks_last = !seen.whole;
     if (p->n_behind != p->reported_behind)
         place_table_report_behind(t, p->index, p->n_behind);
     p->reported_behind = p->n_behind;

@@ -178,6 +178,11 @@ int second_copy_check(const struct second_copy *c, uint32_t place, struct str se
 int second_copy_check_read(const struct second_copy *c, uint32_t place, struct str session,
                            struct err *e);
 
+/* Returns -1 with ERR_SESSION_LOST if neither journal nor store has the session, and its place was
+ * claimed although the store lacked records of it: nobody knows whether the session existed. */
+int second_copy_check_known(const struct second_copy *c, uint32_t place, struct str session,
+                            struct err *e);
+
 /* Waits until the store has all present records of the session. Returns true if it has them.
  * Returns false if `done` is called later, after the journal, too, is durable (journal_await); if
  * the wait fails, done.failed is called. */

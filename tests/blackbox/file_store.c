@@ -37,6 +37,7 @@ struct file_entry {
 struct file_log {
     struct str name; /* "7/SESSION" */
     uint64_t first;
+    bool complete;
     VEC(struct str) records;
 };
 
@@ -122,6 +123,7 @@ static void replay_entry(struct file_store *s, const struct json *v)
     entry->e.edition = number(v, "edition");
     entry->e.whole = json_is_true(json_get(v, "whole"));
     entry->e.vacant = json_is_true(json_get(v, "vacant"));
+    entry->e.taken = json_is_true(json_get(v, "taken"));
     entry->changed = entry->changed || json_is_true(json_get(v, "changed"));
 }
 
@@ -136,6 +138,7 @@ static void replay_log(struct file_store *s, const struct json *v)
     CHECK(str_to_u64(str_sub(name, 0, slash), UINT32_MAX, &place) == 0);
     log = find_log(s, (uint32_t)place, str_sub(name, slash + 1, SIZE_MAX));
     log->first = number(v, "first");
+    log->complete = json_is_true(json_get(v, "complete"));
     vec_clear(&log->records);
     for (size_t i = 0; i < records->n; i++)
         *vec_push(&log->records) = arena_str(&s->arena, json_string(json_at(records, i)));
@@ -199,6 +202,7 @@ static void write_entry(struct file_store *s, struct file_entry *entry, bool cha
     put_number(&o, "edition", entry->e.edition);
     json_out_member_bool(&o, "whole", entry->e.whole);
     json_out_member_bool(&o, "vacant", entry->e.vacant);
+    json_out_member_bool(&o, "taken", entry->e.taken);
     json_out_member_bool(&o, "changed", changed);
     json_out_end_obj(&o);
     write_line(s, &line);
@@ -213,6 +217,7 @@ static void write_log(struct file_store *s, const struct file_log *log)
     json_out_obj(&o);
     json_out_member_str(&o, "log", log->name);
     put_number(&o, "first", log->first);
+    json_out_member_bool(&o, "complete", log->complete);
     json_out_key(&o, "records");
     json_out_arr(&o);
     for (size_t i = 0; i < log->records.n; i++)
@@ -259,6 +264,22 @@ static uint64_t count_logs(struct file_store *s, uint32_t place)
     return n;
 }
 
+/* The place is whole, or begins to be restored. */
+static void forget_complete(struct file_store *s, uint32_t place)
+{
+    struct str prefix = arena_printf(&s->arena, "%u/", (unsigned)place);
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&s->logs, &at));) {
+        struct file_log *log = slot->value;
+
+        if (!log->complete || !str_starts(log->name, prefix))
+            continue;
+        log->complete = false;
+        write_log(s, log);
+    }
+}
+
 /* Answers a claim. */
 static void end_claim(struct file_store *s, const struct store_claim *claim, struct store_call call,
                       enum store_verdict verdict)
@@ -298,7 +319,8 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         p->e.whole = true;
     if (p->e.beat != claim->beat && !forgotten(p, claim)) {
         end_claim(s, claim, call, STORE_ALIVE);
-    } else if (stored == 0 && !forgotten(p, claim) && !str_eq(block->e.value, claim->me)) {
+    } else if (stored == 0 && !forgotten(p, claim) && !claim->incomplete &&
+               !str_eq(block->e.value, claim->me)) {
         end_claim(s, claim, call, STORE_UNKNOWN);
     } else if (p->e.version > claim->reads) {
         end_claim(s, claim, call, STORE_NEWER);
@@ -310,11 +332,13 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         if (forgotten(p, claim)) {
             p->e.whole = false;
             p->base = claim->known;
+            forget_complete(s, claim->place);
         } else if (p->e.whole || !str_eq(p->e.owner, claim->me)) {
             p->base = p->e.epoch;
         }
         p->e.owner = arena_str(&s->arena, claim->me);
         p->e.vacant = false;
+        p->e.taken = p->e.taken || claim->incomplete;
         p->e.beat++;
         write_entry(s, p, true);
         end_claim(s, claim, call, STORE_DONE);
@@ -361,8 +385,10 @@ static void file_renew(struct store *store, struct str node, const struct store_
         }
         p->e.beat++;
         p->e.whole = p->e.whole || at[i].whole;
-        if (becomes_whole)
+        if (becomes_whole) {
             p->base = p->e.epoch;
+            forget_complete(s, at[i].place);
+        }
         if (newer)
             p->e.version = at[i].version;
         write_entry(s, p, becomes_whole || newer);
@@ -412,6 +438,10 @@ static void file_append(struct store *store, uint32_t place, uint64_t epoch,
                 .i = i,
                 .verdict = why,
                 .next = log->records.n ? log->first + log->records.n : at[i].first};
+        else if (at[i].last && !p->e.whole && !log->complete) {
+            log->complete = true;
+            write_log(s, log);
+        }
     }
     if (p->e.epoch != epoch)
         a = (struct store_answer){.verdict = STORE_FENCED, .base = p->base};
@@ -440,6 +470,7 @@ static void file_drop(struct store *store, uint32_t place, uint64_t epoch,
         log->records.n = MIN_OF(log->records.n, (size_t)(cut->from - log->first));
     } else if (!cut->keep) {
         vec_clear(&log->records);
+        log->complete = false;
     }
     write_log(s, log);
     end_call(s, call, (struct store_answer){.verdict = STORE_DONE});
@@ -460,7 +491,8 @@ static void read_ids(struct file_store *s, uint32_t place, struct store_answer *
 
         if (log->records.n == 0 || !str_starts(log->name, prefix))
             continue;
-        logs[a->n_texts] = (struct store_log){log->first, log->first + log->records.n};
+        logs[a->n_texts] =
+            (struct store_log){log->first, log->first + log->records.n, log->complete};
         texts[a->n_texts++] = str_sub(log->name, prefix.len, SIZE_MAX);
     }
 }
@@ -529,6 +561,7 @@ static void file_release(struct store *store, uint32_t place, uint64_t epoch,
     p->base = ++p->e.epoch;
     p->e.whole = true;
     p->e.vacant = count_logs(s, place) == 0;
+    forget_complete(s, place);
     write_entry(s, p, true);
     end_call(s, call, (struct store_answer){.verdict = STORE_DONE});
 }

@@ -20,7 +20,6 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/fleet/redis_store.h"
-#include "common/fleet/store_url.h"
 #include "common/os/loop.h"
 #include "file_store.h"
 
@@ -105,6 +104,7 @@ static void on_answer(void *ctx, const struct store_answer *a)
         json_out_arr(&o);
         json_out_i64(&o, (int64_t)a->logs[i].first);
         json_out_i64(&o, (int64_t)a->logs[i].next);
+        json_out_i64(&o, a->logs[i].complete);
         json_out_end_arr(&o);
     }
     json_out_end_arr(&o);
@@ -131,6 +131,7 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
         put_number(&o, "version", entry->version);
         json_out_member_bool(&o, "whole", entry->whole);
         json_out_member_bool(&o, "vacant", entry->vacant);
+        json_out_member_bool(&o, "taken", entry->taken);
     }
     json_out_end_obj(&o);
     print_line(&line);
@@ -203,7 +204,8 @@ static void order_append(const struct json *v, struct store_call call)
         at[i] = (struct store_record){.session = json_string(json_at(item, 0)),
                                       .first = to_number(json_at(item, 1)),
                                       .n = to_number(json_at(item, 2)),
-                                      .bytes = json_string(json_at(item, 3))};
+                                      .bytes = json_string(json_at(item, 3)),
+                                      .last = json_is_true(json_at(item, 4))};
     }
     store_append(driver.store, (uint32_t)number(v, "place"), number(v, "epoch"), at, n, call);
 }
@@ -272,7 +274,6 @@ static void on_input(struct loop_io *io, unsigned events)
 
 int main(int argc, char **argv)
 {
-    struct store_url url = {0};
     struct err e = {0};
 
     CHECK(argc == 3);
@@ -280,8 +281,9 @@ int main(int argc, char **argv)
     driver.loop = loop_new(&e);
     if (strncmp(argv[1], "file:", 5) == 0)
         driver.store = file_store_new(driver.loop, argv[1] + 5);
-    else if (store_url_parse(str_cstr(argv[1]), &url, &e) == 0)
-        driver.store = redis_store_new(driver.loop, &url, (unsigned)atoi(argv[2]), &e);
+    else
+        driver.store =
+            redis_store_open(driver.loop, str_cstr(argv[1]), (unsigned)atoi(argv[2]), &e);
     if (!driver.store) {
         (void)fprintf(stderr, "%s\n", e.text);
         return 2;
@@ -292,7 +294,6 @@ int main(int argc, char **argv)
     loop_del(driver.loop, &driver.in);
     store_free(driver.store);
     loop_free(driver.loop);
-    store_url_done(&url);
     buf_done(&driver.input);
     return 0;
 }

@@ -245,7 +245,7 @@ class Driver:
     def lengths(self, place):
         """Returns {session: [first, next]} of a place."""
         a = self.call("read", place=place)
-        return dict(zip(a["texts"], a["logs"]))
+        return {text: log[:2] for text, log in zip(a["texts"], a["logs"])}
 
     def put(self, key, value, edition):
         return self.call("put", key=key, value=value, edition=edition)

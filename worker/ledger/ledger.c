@@ -185,6 +185,14 @@ int ledger_check_owner(const struct ledger *l, struct str session_id, struct err
     return second_copy_check_read(l->copy, place->index, session_id, e);
 }
 
+int ledger_check_known(const struct ledger *l, struct str session_id, struct err *e)
+{
+    if (!l->copy)
+        return 0;
+    return second_copy_check_known(l->copy, places_find(l->residency->places, session_id)->index,
+                                   session_id, e);
+}
+
 void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
                          uint32_t number)
 {

@@ -125,6 +125,10 @@ int ledger_check_all_read(const struct ledger *l, struct err *e);
 /* Returns -1 if requests of the session may not be answered now (second_copy_check_read). */
 int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e);
 
+/* Returns -1 with ERR_SESSION_LOST if the session is unknown and was perhaps lost
+ * (second_copy_check_known). */
+int ledger_check_known(const struct ledger *l, struct str session_id, struct err *e);
+
 /* Cancels the pending `done` calls of this ctx. */
 void ledger_forget(struct ledger *l, void *ctx);
 

@@ -226,6 +226,25 @@ def test_the_older_of_two_claimants_gives_way(store):
         assert d.claim(8, "a", known=nodes["b"]["epoch"])["verdict"] == "alive"
 
 
+def test_a_place_that_is_not_whole_has_complete_logs_and_is_taken_by_name(store):
+    with Driver(store) as d:
+        def entry():
+            return [x for x in d.watch() if x["entry"] == "place:7"][-1]
+
+        a = d.claim(7, "a", known=5)
+        e, beat = a["epoch"], a["beat"]
+        assert refusals(d.append(7, e, ["s", 0, 0, "r0", True], ["t", 0, 0, "r0", False], ["u", 0, 0, "r0", True])) == {}
+        d.drop(7, e, "u")
+        d.append(7, e, ["u", 0, 0, "r0", False])
+        seen = d.call("read", place=7)
+        assert {text: log[2] for text, log in zip(seen["texts"], seen["logs"])} == {"s": 1, "t": 0, "u": 0}
+        assert d.claim(7, "x", beat=beat)["verdict"] == "incomplete" and not entry()["taken"]
+        e = d.claim(7, "x", beat=beat, incomplete=True)["epoch"]
+        d.release(7, e)
+        assert (entry()["taken"], entry()["whole"], entry()["owner"]) == (True, True, "")
+        assert d.claim(8, "x", incomplete=True)["verdict"] == "done", "the store has lost its entry"
+
+
 def test_editions_grow(store):
     with Driver(store) as d:
         assert d.put("orders", "one", 1)["verdict"] == "done"
@@ -300,7 +319,7 @@ def play_differently(rng, url, oracle, steps):
                 for k in range(rng.randint(1, 4)):
                     n = max(0, following + k + rng.choice([0, 0, 0, 0, 0, -1, -2, 1]))
                     text = f"{session}{n // 2}" + ("" if rng.random() < .95 else "!")
-                    records.append([rng.choice([session, session, "u"]), 0 if rng.random() < .9 else n, n, text])
+                    records.append([rng.choice([session, session, "u"]), 0 if rng.random() < .9 else n, n, text, rng.random() < .3])
                 both(op, place, epoch, records=records)
             elif op == "drop":
                 both(op, place, epoch, session=session, keep=rng.random() < .7, **{"from": rng.choice([0, 0, 1, 3, 9])})
@@ -325,6 +344,12 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "redis.call('HGET', KEYS[2], 'value') ~= ARGV[1]",
     "is[4] ~= '1' and is[1] ~= ARGV[1] and ARGV[4] ~= '1' and not forgotten",
     "whole, base = '0', ARGV[3]",
+    "redis.call('DEL', KEYS[5])",
+    "and ARGV[4] ~= '1' and redis",
+    "redis.call('DEL', (string.gsub(KEYS[i], 'place:(%b{})$', 'complete:%1')))",
+    "if string.find(last, '1') and redis.call('HGET', KEYS[1], 'whole') == '1' then last = '' end",
+    "redis.call('SADD', KEYS[3], id)",
+    "redis.call('DEL', KEYS[3])",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal refused",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nif ARGV[3]",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal epoch",

@@ -494,7 +494,7 @@ TEST(fleet_routes, an_index_of_no_node_is_unknown_and_a_forgotten_place_is_held)
     node_hears(&f, B, "\r\n\r\n");
     ask(&f, GET(514)); /* its block has places, but never this one */
     expect(&f, "HTTP/1.1 404", "\"unknown_session\"");
-    cr_assert(place_table_set_vacant(f.table, 513)); /* its sessions have ended */
+    cr_assert(place_table_set_vacant(f.table, 513, false)); /* its sessions have ended */
     ask(&f, GET(513));
     expect(&f, "HTTP/1.1 404", "\"unknown_session\"");
     place_table_set_self(f.table, FLEET_NO_NODE); /* no place is unknown before the store is read */

@@ -46,11 +46,21 @@ static int check_orders(const struct heritage *h, struct err *e)
                    "this node is reading the orders of its fleet: repeat the request");
 }
 
+/* A session that is unknown here may be lost. */
+static int check_lost(const struct service_request *r, struct err *e)
+{
+    bool ended;
+
+    if (session_find_any(r->service->calls.store, r->id, &ended) || ended)
+        return 0;
+    return ledger_check_known(r->service->calls.ledger, r->id, e);
+}
+
 int service_check_owner(const struct service_request *r, bool is_call, struct err *e)
 {
     const struct ledger *l = r->service->calls.ledger;
 
-    if (r->id_valid && ledger_check_owner(l, r->id, e))
+    if (r->id_valid && (ledger_check_owner(l, r->id, e) || check_lost(r, e)))
         return -1;
     if (r->id_valid)
         return is_call ? check_orders(r->service->heritage, e) : 0;

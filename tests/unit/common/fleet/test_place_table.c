@@ -189,7 +189,7 @@ TEST(place_table, a_vacant_place_is_not_found_until_a_node_has_it)
     cr_assert_not(place_table_is_vacant(t, 7));
     cr_assert(place_table_set(t, &place));
     before = place_table_generation(t);
-    cr_assert(place_table_set_vacant(t, 7));
+    cr_assert(place_table_set_vacant(t, 7, false));
     cr_assert_neq(place_table_generation(t), before);
     cr_assert(place_table_is_vacant(t, 7));
     cr_assert_not(place_table_find(t, 7, &got));

@@ -82,19 +82,19 @@ TEST(redis_replies, a_log_that_is_longer_than_it_says_is_refused)
     arena_done(&a);
 }
 
-TEST(redis_replies, lengths_come_in_threes)
+TEST(redis_replies, lengths_come_in_fours)
 {
     struct arena a = {0};
     struct store_answer got;
 
     cr_assert(read_answer(&a, redis_read_lengths,
-                          "*2\r\n$4\r\ndone\r\n*3\r\n$1\r\ns\r\n$1\r\n3\r\n:5\r\n", &got));
+                          "*2\r\n$4\r\ndone\r\n*4\r\n$1\r\ns\r\n$1\r\n3\r\n:5\r\n:1\r\n", &got));
     cr_assert(got.n_texts == 1 && str_eq_c(got.texts[0], "s"));
-    cr_assert(got.logs[0].first == 3 && got.logs[0].next == 5);
+    cr_assert(got.logs[0].first == 3 && got.logs[0].next == 5 && got.logs[0].complete);
     cr_assert_not(read_answer(&a, redis_read_lengths,
-                              "*2\r\n$4\r\ndone\r\n*2\r\n$1\r\ns\r\n$1\r\n3\r\n", &got));
+                              "*2\r\n$4\r\ndone\r\n*3\r\n$1\r\ns\r\n$1\r\n3\r\n:5\r\n", &got));
     cr_assert_not(read_answer(&a, redis_read_lengths,
-                              "*2\r\n$4\r\ndone\r\n*3\r\n$1\r\ns\r\n:5\r\n:3\r\n", &got));
+                              "*2\r\n$4\r\ndone\r\n*4\r\n$1\r\ns\r\n:5\r\n:3\r\n:0\r\n", &got));
     arena_done(&a);
 }
 

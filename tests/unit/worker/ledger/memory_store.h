@@ -181,7 +181,8 @@ static void memory_read(struct store *store, uint32_t place, struct str session,
 
         if (log->records.n == 0)
             continue;
-        logs[a.n_texts] = (struct store_log){log->first, log->first + log->records.n};
+        logs[a.n_texts] =
+            (struct store_log){.first = log->first, .next = log->first + log->records.n};
         texts[a.n_texts++] = str_cstr(log->id);
     }
     if (session.p) { /* at most two records in an answer */

@@ -1,0 +1,113 @@
+"""What an operator decides about a lost node: `rollgate fleet take`."""
+import os
+import re
+import signal
+import subprocess
+
+import gateway as g
+import pytest
+
+from fleet_kit import AS_ADMIN, Fleet, Later, index_of
+from store_kit import Driver
+from test_fleet_adopt import LEASE, ODD, records, wait_whole
+
+
+def command(fleet, *words):
+    return subprocess.run([g.BINARY, "fleet", *words, f"--fleet={fleet.url}"], capture_output=True, text=True, timeout=60, check=False)
+
+
+def key(fleet, kind, index, more=""):
+    return f"rg:{fleet.name}:{kind}:{{{index}}}{more}"
+
+
+def refused(out, text, status=1):
+    assert out.returncode == status and text in out.stderr and not out.stdout, out
+
+
+def assert_lost(fleet, node, session):
+    for answer in (fleet[node].get(f"/sessions/{session['session_id']}", headers=AS_ADMIN), fleet.chat(node, session, "more")):
+        assert (answer.status, answer.json()["error"]["code"]) == (410, "session_lost"), answer.text
+        assert session["session_id"] in answer.text or f"index {index_of(session['session_id'])} " in answer.text
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    with Fleet(tmp_path, "b", lease=LEASE, **{"fleet-hold": "20s"}) as f:
+        f["b"].allow(*ODD)
+        yield f
+
+
+def empty_store_and_lose(fleet):
+    """Returns sessions of a node that was lost while it restored the store. The first two are complete there, of the third the store
+    lacks records, of the fourth all."""
+    fleet.add("a", fleet_lease="5s").start().allow(*ODD, "has forgotten")
+    sessions = [fleet.create("a") for _ in range(4)]
+    index = index_of(sessions[0]["session_id"])
+    for session in sessions:
+        assert fleet.chat("a", session, "one").status == 200
+    wait_whole(fleet, sessions[0])
+    had = records(fleet, "a", sessions[0])
+    fleet.server.ask("FLUSHALL")
+    ids = {s["session_id"] for s in sessions}
+    # the keeper restores the entries; its next renewal, a second later, would make the place whole
+    g.wait_until(lambda: fleet.entry("block:0") and fleet.entry(f"place:{{{index}}}"), 20, "the entries of the node are back")
+    os.kill(fleet["a"].child("keeper"), signal.SIGSTOP)
+    g.wait_until(lambda: set(fleet.server.ask("SMEMBERS", key(fleet, "complete", index))) == ids, 20, "all is sent again")
+    fleet.lose("a")
+    assert fleet.entry(f"place:{{{index}}}")["whole"] == "0"
+    torn, gone = (s["session_id"] for s in sessions[2:])
+    fleet.server.ask("SREM", key(fleet, "complete", index), torn, gone)       # as if these were not sent yet
+    fleet.server.ask("LTRIM", key(fleet, "log", index, f":{torn}"), 0, 0)
+    fleet.server.ask("DEL", key(fleet, "log", index, f":{gone}"))
+    fleet.server.ask("HDEL", key(fleet, "sessions", index), gone)
+    return sessions, index, had
+
+
+def test_complete_sessions_of_a_taken_place_go_on_and_the_others_are_lost(fleet):
+    sessions, index, had = empty_store_and_lose(fleet)
+    refused(command(fleet, "take", str(index)), "add --incomplete", 2)
+    out = command(fleet, "take", str(index), "--incomplete")
+    assert out.returncode == 0, out
+    assert re.findall("^lost: (.*)$", out.stdout, re.M) == [sessions[2]["session_id"]] and "2 of its logs are complete" in out.stdout
+    for session in sessions[:2]:
+        assert fleet.chat("b", session, "two").status == 200
+    assert fleet.owner(index) == "b" and records(fleet, "b", sessions[0])[:1] == had
+    for session in sessions[2:]:
+        assert_lost(fleet, "b", session)
+    refused(command(fleet, "take", str(index), "--incomplete"), "is whole")
+    fleet["b"].stop()
+    fleet["b"].start()
+    assert_lost(fleet, "b", sessions[3])
+    assert fleet.chat("b", sessions[1], "three").status == 200
+    fleet.server.ask("FLUSHALL")
+    g.wait_until(lambda: fleet.entry(f"place:{{{index}}}").get("taken") == "1", 20, "its owner brings it back")
+    assert_lost(fleet, "b", sessions[3])
+
+
+def test_a_place_that_the_store_has_lost_with_its_node_is_taken(fleet):
+    fleet.add("a").start().allow(*ODD)
+    session = fleet.create("a")
+    index = index_of(session["session_id"])
+    fleet.lose("a")
+    fleet.server.ask("FLUSHALL")
+    g.wait_until(lambda: fleet.entry("node:b"), 20, "the other node is back")
+    assert command(fleet, "take", str(index), "--incomplete").returncode == 0
+    g.wait_until(lambda: fleet["b"].get(f"/sessions/{session['session_id']}", headers=AS_ADMIN).status == 410, 20, "nodes know it")
+    assert_lost(fleet, "b", session)
+
+
+def test_what_take_refuses(fleet):
+    session = fleet.create("b")
+    index = index_of(session["session_id"])
+    wait_whole(fleet, session)
+    refused(command(fleet, "take", str(index), "--incomplete"), f"place {index} is whole")
+    with Driver(fleet.url) as played:       # a node that restores its place
+        epoch = played.claim(512, "x", known=5, block=2)["epoch"]
+        taking = Later(lambda: command(fleet, "take", "512", "--incomplete"))
+        while taking.thread.is_alive():
+            played.renew("x", [512, epoch, False])
+            g.pause(0.1, "its next beat")
+        refused(taking.get(), "place 512 has a living owner: node x")
+    refused(command(fleet, "take", str(index + 9), "--incomplete"), f"place {index + 9} does not exist, and its node lives: b")
+    refused(command(fleet, "take", "w7", "--incomplete"), '"w7" is no index', 2)
+    refused(command(fleet, "take", "--incomplete"), "usage", 2)
