@@ -236,7 +236,8 @@ uint64_t second_copy_behind(const struct second_copy *c)
     uint64_t n = 0;
 
     for (size_t i = 0; i < c->places.n; i++)
-        n += c->places.at[i]->n_behind;
+        if (c->places.at[i]->state != COPY_CLOSED)
+            n += c->places.at[i]->n_behind;
     return n;
 }
 

@@ -195,7 +195,8 @@ void second_copy_forget(struct second_copy *c, void *ctx);
  * before the last comparison. */
 bool second_copy_is_level(const struct second_copy *c, uint32_t place);
 
-/* Returns the number of records that the store lacks. */
+/* Returns the number of records that the store lacks. A place of another node does not count:
+ * nothing is sent for it. */
 uint64_t second_copy_behind(const struct second_copy *c);
 
 #endif

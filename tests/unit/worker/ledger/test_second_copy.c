@@ -123,6 +123,7 @@ TEST(second_copy, a_fenced_place_waits_for_the_keeper)
     cr_assert(f->failed == 1 && f->why == ERR_OWNER_CHANGED);
     cr_assert_eq(second_copy_check(f->copy, PLACE, STR("s"), &e), -1);
     cr_assert_eq(e.kind, ERR_OWNER_CHANGED);
+    cr_assert_eq(second_copy_behind(f->copy), 0);
     assert_log(f, "s", "0 r0 r1");
     close_all(f);
 }
