@@ -95,6 +95,10 @@ class Node:
         """Returns the node's name and address."""
         return self.name, self.address
 
+    def has_ended(self) -> bool:
+        """Reports whether the gateway has ended by itself, as a drained one does."""
+        return self.process.poll() is not None
+
     def stop(self, grace_s: float) -> None:
         """Ends the gateway (SIGTERM, then SIGKILL after `grace_s`) and removes its folder."""
         self.stopping = True
@@ -176,12 +180,10 @@ class Fleet:
         with contextlib.closing(Client(f"http://{address}", self.key, timeout=ASK_S, retry_s=0)) as client:
             return client.send(Call(method, path, b"{}" if method == "POST" else None, read_json))
 
-    def _view(self, without: Any = None) -> dict[str, Any]:
-        """Returns GET /fleet of the first node that answers, except the one of this actor."""
+    def _view(self) -> dict[str, Any]:
+        """Returns GET /fleet of the first node that answers."""
         why: Optional[BaseException] = None
-        for address, actor in self._living().values():
-            if actor is without:
-                continue
+        for address, _ in self._living().values():
             try:
                 view: dict[str, Any] = self._ask(address, "GET", "/fleet")
                 return view
@@ -210,18 +212,22 @@ class Fleet:
         return sorted(self._living())
 
     def drain(self, node: str, timeout_s: float = 120.0) -> None:
-        """Gives a node's sessions to the others, and ends its actor for good. RuntimeError: it did not give all in that
-        time."""
+        """Gives a node's sessions to the others, waits until its gateway has ended, and ends its actor for good. The
+        gateway passes requests on to the others for one --fleet-lease before it ends. RuntimeError: it did not end in
+        that time."""
         living = self._living()
         if node not in living:
             raise ValueError(f"no node has the name {node!r}; known: {', '.join(sorted(living))}")
         address, actor = living.pop(node)
         self._ask(address, "POST", "/fleet/drain")
         until = time.monotonic() + timeout_s
-        while any(place["node"] == node for place in self._view(without=actor)["places"]):
-            if time.monotonic() > until:
-                raise RuntimeError(f"node {node} still has places after {timeout_s:g} s")
-            time.sleep(0.1)
+        try:
+            while not ray.get(actor.has_ended.remote(), timeout=ASK_S):
+                if time.monotonic() > until:
+                    raise RuntimeError(f"the gateway of node {node} has not ended after {timeout_s:g} s")
+                time.sleep(0.1)
+        except ray.exceptions.RayError as e:
+            raise RuntimeError(f"node {node} failed while it was drained") from e
         self._actors.remove(actor)
         ray.kill(actor, no_restart=True)
 

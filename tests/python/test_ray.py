@@ -81,8 +81,10 @@ def test_sessions_survive_an_actor_and_its_gateway(cluster, store):
     assert not [pid for pid in living if g.alive(pid)], "the gateways end with the fleet"
 
 
-def test_a_drained_node_gives_its_sessions_and_ends(cluster, store):
-    from rollgate.ray import Fleet
+def test_a_drained_node_gives_its_sessions_and_ends(cluster, store, monkeypatch):
+    from rollgate.ray import Fleet, ray
+    ended, kill = [], ray.kill
+    monkeypatch.setattr(ray, "kill", lambda actor, **options: (ended.append(cluster.get(actor.has_ended.remote())), kill(actor, **options)))
     with Fleet(nodes=2, store=store, **SETTINGS) as fleet:
         with pytest.raises(ValueError, match="no node has the name 'x'"):
             fleet.drain("x")
@@ -92,6 +94,7 @@ def test_a_drained_node_gives_its_sessions_and_ends(cluster, store):
             session = at.create_session()
             assert chat(at, session) == "hi"
         fleet.drain(name)
+        assert ended == [True], "its gateway passes requests on until it ends"
         assert cluster.actors[1].killed and fleet.nodes() != [] and name not in fleet.nodes()
         with fleet.client() as client:
             assert chat(client, session) == "hi"
