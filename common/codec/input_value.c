@@ -113,6 +113,22 @@ static int check_labels(const struct input_rule *in, const struct json *v, struc
     return 0;
 }
 
+/* Checks that the value is an object with the name of an engine, and nothing else. */
+static int check_prefer(const struct input_rule *in, const struct json *v, struct err *e)
+{
+    static const char *const known[] = {"engine"};
+    struct field_reader f = {.body = v, .e = e};
+    const struct json *engine = json_get(v, known[0]);
+
+    if (!json_is(v, JSON_OBJECT))
+        return field_bad(in->name, v, "an object with the member engine", e);
+    if (fields_known(&f, in->name, known, ARRAY_LEN(known)))
+        return -1;
+    if (json_is(engine, JSON_STRING) && engine->n > 0 && (double)engine->n <= in->max)
+        return 0;
+    return field_bad("prefer.engine", engine, "the name of an engine", e);
+}
+
 /* Checks a weight version: an integer of 0 or more, or a text of at most VERSION_MAX bytes. A text
  * that begins like a negative number is refused. */
 static int check_weights(const struct input_rule *in, const struct json *v, struct err *e)
@@ -280,6 +296,8 @@ int input_value_check(struct arena *a, const struct input_rule *in, const struct
     case INPUT_KIND_URLS:
     case INPUT_KIND_REPORTS:
         return json_is(v, JSON_ARRAY) ? 0 : field_bad(in->name, v, "a list of objects", e);
+    case INPUT_KIND_PREFER:
+        return check_prefer(in, v, e);
     case INPUT_KIND_LABELS:
         return check_labels(in, v, e);
     case INPUT_KIND_SAMPLING:

@@ -21,6 +21,7 @@ enum input_kind {
     INPUT_KIND_NAME,     /* one of choices */
     INPUT_KIND_OBJECT,   /* any members */
     INPUT_KIND_LOCKS,    /* a list of names of sampling parameters */
+    INPUT_KIND_PREFER,   /* an object whose member "engine" is a text */
     INPUT_KIND_SCORES,   /* a list of objects (worker/session/record/score.h reads them) */
     INPUT_KIND_PICTURES, /* a list of objects (worker/plane/control/import_pictures.h reads them) */
     INPUT_KIND_URLS,     /* a list of objects (worker/plane/control/import_pictures.h reads them) */

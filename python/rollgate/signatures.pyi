@@ -79,6 +79,10 @@ class Score(TypedDict, total=False):
     what: Literal['teacher', 'reference', 'self']
 
 
+class Prefer(TypedDict, total=False):
+    engine: str
+
+
 class SyncCalls:
     @overload
     def create_session(self, *, count: int, group: Optional[str] = None, rollout: Optional[int] = None,
@@ -100,7 +104,7 @@ class SyncCalls:
                        ttl_s: Optional[int] = None, model: Optional[str] = None, pools: Optional[Sequence[str]] = None,
                        adapter: Optional[str] = None, sampling_support: Optional[bool] = None,
                        indexer_topk: Optional[bool] = None, top_logprobs: Optional[int] = None,
-                       score: Optional[Sequence[Score]] = None,
+                       score: Optional[Sequence[Score]] = None, node: Optional[str] = None, prefer: Optional[Prefer] = None,
                        max_nodes: Optional[int] = None) -> dict[str, list[Session]]: ...
     @overload
     def create_session(self, *, count: None = None, group: Optional[str] = None, rollout: Optional[int] = None,
@@ -122,7 +126,8 @@ class SyncCalls:
                        ttl_s: Optional[int] = None, model: Optional[str] = None, pools: Optional[Sequence[str]] = None,
                        adapter: Optional[str] = None, sampling_support: Optional[bool] = None,
                        indexer_topk: Optional[bool] = None, top_logprobs: Optional[int] = None,
-                       score: Optional[Sequence[Score]] = None, max_nodes: Optional[int] = None) -> Session: ...
+                       score: Optional[Sequence[Score]] = None, node: Optional[str] = None, prefer: Optional[Prefer] = None,
+                       max_nodes: Optional[int] = None) -> Session: ...
     def session(self, session_id: str, records: bool = False) -> SessionState: ...
     def stats(self, start: Optional[float] = None, end: Optional[float] = None, step: Optional[int] = None,
               by: Optional[Literal['task', 'model', 'version']] = None) -> Stats: ...
@@ -314,7 +319,8 @@ class AsyncCalls:
                              ttl_s: Optional[int] = None, model: Optional[str] = None, pools: Optional[Sequence[str]] = None,
                              adapter: Optional[str] = None, sampling_support: Optional[bool] = None,
                              indexer_topk: Optional[bool] = None, top_logprobs: Optional[int] = None,
-                             score: Optional[Sequence[Score]] = None,
+                             score: Optional[Sequence[Score]] = None, node: Optional[str] = None,
+                             prefer: Optional[Prefer] = None,
                              max_nodes: Optional[int] = None) -> dict[str, list[AsyncSession]]: ...
     @overload
     async def create_session(self, *, count: None = None, group: Optional[str] = None, rollout: Optional[int] = None,
@@ -336,7 +342,8 @@ class AsyncCalls:
                              ttl_s: Optional[int] = None, model: Optional[str] = None, pools: Optional[Sequence[str]] = None,
                              adapter: Optional[str] = None, sampling_support: Optional[bool] = None,
                              indexer_topk: Optional[bool] = None, top_logprobs: Optional[int] = None,
-                             score: Optional[Sequence[Score]] = None, max_nodes: Optional[int] = None) -> AsyncSession: ...
+                             score: Optional[Sequence[Score]] = None, node: Optional[str] = None,
+                             prefer: Optional[Prefer] = None, max_nodes: Optional[int] = None) -> AsyncSession: ...
     async def session(self, session_id: str, records: bool = False) -> SessionState: ...
     async def stats(self, start: Optional[float] = None, end: Optional[float] = None, step: Optional[int] = None,
                     by: Optional[Literal['task', 'model', 'version']] = None) -> Stats: ...

@@ -35,11 +35,12 @@ def held(gateway):
     return gateway.metrics()["rollgate_fleet_held_requests"]
 
 
-def released(gateway, place):
-    """Waits until the gateway knows that no node owns the place."""
-    def is_free():
-        return not any(p["index"] == place and p["node"] for p in gateway.get("/fleet", headers=AS_ADMIN).json()["places"])
-    g.wait_until(is_free, what="the place is released")
+def owns(gateway, place, node=None):
+    """Waits until the gateway knows that the node owns the place; None: no node."""
+    def is_so():
+        places = gateway.get("/fleet", headers=AS_ADMIN).json()["places"]
+        return next((p["node"] for p in places if p["index"] == place), None) == node
+    g.wait_until(is_so, what=f"{node or 'no node'} owns the place")
 
 
 def broken(gateway, path):
@@ -124,7 +125,7 @@ def test_a_request_is_held_until_a_node_claims_its_place(front):
         path = f"/sessions/{ID % (7 * 256)}"
         assert a.get(path, headers=AS_ADMIN).json()["worker"] == 7
         x.release(7 * 256)
-        released(a, 7 * 256)
+        owns(a, 7 * 256)
         later = Later(lambda: a.post(f"{path}/fork", {"n": 1}, headers=AS_ADMIN))
         g.wait_until(lambda: held(a) == 1, what="it is held")
         y.claim(7 * 256)
@@ -145,7 +146,7 @@ def test_a_hold_ends_with_no_owner(tmp_path):
         path = f"/sessions/{ID % (7 * 256)}"
         g.wait_until(lambda: front["a"].get(path, headers=AS_ADMIN).status == 200, what="the place is known")
         x.release(7 * 256)
-        released(front["a"], 7 * 256)
+        owns(front["a"], 7 * 256)
         answer = front["a"].get(path, headers=AS_ADMIN)
         assert (answer.status, code(answer), answer.headers["x-should-retry"]) == (503, "no_owner", "true") and answer.headers["Retry-After"]
         assert front["a"].get(path).status == 401     # without a key nothing is held
@@ -155,6 +156,7 @@ def test_a_call_of_a_lost_node_goes_to_its_follower_and_an_order_does_not(front)
     a = front["a"]
     with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
         x.claim(7 * 256)
+        owns(a, 7 * 256, "x")
         path = f"/sessions/{ID % (7 * 256)}"
 
         def hand_over(conn, _):
@@ -220,6 +222,49 @@ def test_requests_of_a_living_node_stay_there_when_its_place_moves(front):
         g.wait_until(lambda: a.get(f"/sessions/{ID % place}", headers=AS_ADMIN).json().get("worker") == 8, what="the place has moved")
         over.set()
         assert later.get().json() == {} and len(y.requests) == 1
+
+
+def test_a_session_is_made_at_the_node_that_is_asked_for(tmp_path):
+    with Fleet(tmp_path, "ab", engine="builtin:echo") as fleet:
+        c = fleet.add("c", engine=["builtin:echo", "judge=builtin:echo"])
+        c.start()
+        fleet.wait_known()
+        blocks = {fleet.block(node): node for node in fleet.nodes}
+
+        def made_at(through, **body):
+            answer = fleet[through].post("/sessions", body, headers={**AS_ADMIN, "Host": "front.example"})
+            return answer, answer.status == 200 and blocks[index_of(answer.json().get("session_id") or answer.json()["sessions"][0]["session_id"]) // 256]
+        for through in "abc":
+            for node in "abc":
+                answer, where = made_at(through, node=node)
+                assert where == node and answer.json()["base_url"].startswith("http://front.example/"), answer.text
+            answer, where = made_at(through, prefer={"engine": "judge"}, count=2)
+            assert where == "c" and len(answer.json()["sessions"]) == 2, answer.text
+        assert made_at("a", prefer={"engine": "policy"})[1] == "a"
+        assert made_at("a", node="c", prefer={"engine": "judge"})[1] == "c"
+        assert fleet.chat("b", answer.json()["sessions"][0], "hi").status == 200
+        for body, param, words in (({"node": "x"}, "node", '"x" is not one of this fleet; nodes that make sessions: a, b, c'),
+                                   ({"node": "b", "prefer": {"engine": "judge"}}, "prefer", '"judge"'),
+                                   ({"prefer": {"engine": "x"}}, "prefer", 'no node has an engine "x"; this one has: '),
+                                   ({"prefer": {}}, "prefer.engine", "engine"), ({"prefer": {"node": "a"}}, "prefer.node", "node"),
+                                   ({"prefer": "judge"}, "prefer", "object"), ({"node": "c", "ttl_s": -1}, "ttl_s", "ttl_s")):
+            error = fleet["a"].post("/sessions", body, headers=AS_ADMIN)
+            assert error.status == 400 and error.json()["error"]["param"] == param and words in error.json()["error"]["message"], error.text
+        for node in "ab":      # not all records of c may be in the store
+            fleet[node].allow("a place without an owner")
+        c.kill()
+        g.wait_until(lambda: fleet.state("a", "c") == "lost", what="c is lost")
+        error = fleet["a"].post("/sessions", {"node": "c"}, headers=AS_ADMIN)
+        assert error.status == 503 and error.headers["x-should-retry"] == "true"
+        assert '"c" is lost; nodes that make sessions: a, b' in error.json()["error"]["message"]
+
+
+def test_without_a_fleet_there_is_one_node(start):
+    s = start(engine="builtin:echo", workers=1)
+    assert s.post("/sessions", {"prefer": {"engine": "policy"}}).status == 200
+    for body, words in (({"node": "a"}, "in no fleet"), ({"prefer": {"engine": "x"}}, 'no node has an engine')):
+        error = s.post("/sessions", body)
+        assert error.status == 400 and error.json()["error"]["param"] == next(iter(body)) and words in error.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("settings,error", [(["--fleet=redis://127.0.0.1/0", "--peer=4-7=127.0.0.1:9"], "--peer"),

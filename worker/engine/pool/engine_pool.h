@@ -239,6 +239,10 @@ int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extr
 /* Reports whether every replica can enforce a response_format of that type. */
 bool engine_pool_enforces(const struct engine_pool *p, struct str type);
 
+/* Reports whether an engine, or a pool that has one, is called so (name, or --engine's text).
+ * Otherwise appends the names that there are to `known`. */
+bool engine_pool_has(const struct engine_pool *p, struct str name, struct buf *known);
+
 /* Appends the replicas as a JSON array, including removed ones that still run calls. */
 void engine_pool_write(const struct engine_pool *p, struct buf *json);
 

@@ -268,6 +268,21 @@ static const char *shown_name(const struct replica *r)
                                                                               : r->target.name;
 }
 
+bool engine_pool_has(const struct engine_pool *p, struct str name, struct buf *known)
+{
+    for (p = p->first; p; p = p->next) {
+        for (size_t i = 0; i < p->replicas->n; i++) {
+            const struct replica *r = p->replicas->at[i];
+            const char *pool = r->target.pool ? r->target.pool : ENGINE_POOL_POLICY;
+
+            if (str_eq_c(name, shown_name(r)) || str_eq_c(name, pool) || str_eq_c(name, r->text))
+                return true;
+            buf_printf(known, "%s%.200s", known->len > 0 ? ", " : "", shown_name(r));
+        }
+    }
+    return false;
+}
+
 /* Returns the name of the basis of logprobs that its adapter asks for; absent if the engine has no
  * field for that. */
 static struct str asked_basis(const struct replica *r)

@@ -94,6 +94,9 @@ static const char *fixed_schema(enum input_kind kind)
         return "\"type\":\"object\"";
     case INPUT_KIND_LABELS:
         return "\"type\":\"object\",\"additionalProperties\":{\"type\":[\"string\",\"number\"]}";
+    case INPUT_KIND_PREFER:
+        return "\"type\":\"object\",\"required\":[\"engine\"],\"additionalProperties\":false,"
+               "\"properties\":{\"engine\":{\"type\":\"string\",\"minLength\":1}}";
     case INPUT_KIND_SCORES:
         return "\"type\":\"array\",\"maxItems\":3,\"items\":{\"type\":\"object\",\"required\":["
                "\"engine\"],"

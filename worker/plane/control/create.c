@@ -261,9 +261,11 @@ static void create_sessions(struct answering *a, void *ctx)
 {
     struct creating *c = ctx;
     struct err e = {0};
+    int rc;
 
     c->answer = a;
-    if (create_all(c, &e) == 0)
+    rc = control_create_elsewhere(a, c->options, &e);
+    if (rc == 1 || (rc == 0 && create_all(c, &e) == 0))
         answering_end(a);
     else
         answering_fail(a, "", &e);

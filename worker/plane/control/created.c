@@ -32,6 +32,15 @@ static void write_front(struct service_request *r, struct buf *url)
         buf_add_str(url, str_sub(front, 0, front.len - str_ends(front, STR("/"))));
 }
 
+void control_write_origin(struct service_request *r, struct buf *headers)
+{
+    struct str host = client_authority(r), proto = exchange_header(r->x, "x-forwarded-proto");
+
+    buf_printf(headers, "X-Forwarded-Host: %.*s\r\n", (int)host.len, host.p);
+    if (proto.len > 0)
+        buf_printf(headers, "X-Forwarded-Proto: %.*s\r\n", (int)proto.len, proto.p);
+}
+
 static void write_urls(struct service_request *r, struct str id, struct json_out *o)
 {
     static const char *const names[][2] = {

@@ -63,6 +63,14 @@ bool control_copies_from(const struct service *a, struct str id);
 void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,
                          struct json_out *o);
 
+/* Appends the headers with which another node writes the URLs of a new session as this one does. */
+void control_write_origin(struct service_request *r, struct buf *headers);
+
+/* create_elsewhere.c: lets another node make the sessions if the options `node` or `prefer` ask for
+ * that. Returns 1 with that node's answer in `a`; 0: this node makes them; -1 with e. */
+MAY_PAUSE int control_create_elsewhere(struct answering *a, const struct json *options,
+                                       struct err *e);
+
 /* sessions.c */
 void control_state(struct service_request *r);
 void control_delete(struct service_request *r);
