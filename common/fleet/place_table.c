@@ -164,6 +164,19 @@ bool place_table_next(const struct place_table *t, size_t *at, struct fleet_plac
     return false;
 }
 
+bool place_table_next_had(const struct place_table *t, size_t *at, uint32_t *ret)
+{
+    while (*at < PLACE_ROWS) {
+        const struct place_row *row = &t->places[(*at)++];
+        uint64_t key = load_word(&row->key);
+
+        *ret = (uint32_t)(key - 1);
+        if (key != 0 && load_word(&row->word) != VACANT)
+            return true;
+    }
+    return false;
+}
+
 /* False: FLEET_PLACES_MAX places are known. */
 static bool set_word(struct place_table *t, uint32_t index, uint64_t word)
 {

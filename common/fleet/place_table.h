@@ -114,6 +114,9 @@ bool place_table_has_successor(const struct place_table *t);
 /* Returns the next known place from *at on, and advances *at, which begins at 0. False: no more. */
 bool place_table_next(const struct place_table *t, size_t *at, struct fleet_place *ret);
 
+/* Like place_table_next, but returns the indexes, also of places that the store has lost. */
+bool place_table_next_had(const struct place_table *t, size_t *at, uint32_t *ret);
+
 /* False: this node has never owned the place, or its row was used for another place. */
 bool place_table_find_own(const struct place_table *t, uint32_t index, struct fleet_own_place *ret);
 

@@ -25,18 +25,18 @@ def ids(page):
     return [s["session_id"] for s in page["sessions"]]
 
 
-def pages(fleet, nodes, query):
+def pages(fleet, nodes, query, cursor=None):
     """The sessions of all pages, each from the next node of `nodes`."""
-    found, cursor = [], ""
+    found = []
     for i in range(100):
-        answer = fleet[nodes[i % len(nodes)]].get(f"/sessions?{query}{cursor}", headers=AS_ADMIN)
+        answer = fleet[nodes[i % len(nodes)]].get(f"/sessions?{query}{'&cursor=' + cursor if cursor else ''}", headers=AS_ADMIN)
         assert answer.status == 200, answer.text
         page = answer.json()
         assert page["unreachable"] == []
         found += ids(page)
-        if page["next_cursor"] is None:
+        cursor = page["next_cursor"]
+        if cursor is None:
             return found
-        cursor = f"&cursor={page['next_cursor']}"
     raise AssertionError("the list does not end")
 
 
@@ -51,10 +51,10 @@ def test_a_list_has_the_sessions_of_all_nodes_at_each_node(fleet):
         own = pages(fleet, node, "label=run=list&limit=2&here=1")
         assert sorted(own) == sorted(made[node])
         assert sorted(pages(fleet, node, "label=run=list&here=0")) == every
-    assert fleet["a"].get("/sessions?cursor=b.x", headers=AS_ADMIN).status == 200
-    assert fleet["a"].get("/sessions?cursor=x", headers=AS_ADMIN).status == 400
-    # a cursor of a node that has left continues after it
-    assert sorted(pages(fleet, "a", "label=run=list&cursor=bb.512.x")) == sorted(made["c"])
+    for cursor in ("x", "b.x"):
+        assert fleet["a"].get(f"/sessions?cursor={cursor}", headers=AS_ADMIN).status == 400
+    # a cursor of an index that is gone continues after it
+    assert sorted(pages(fleet, "a", "label=run=list", "511.x")) == sorted(made[next(node for node in NODES if fleet.block(node) == 2)])
 
 
 @pytest.mark.parametrize("order,phase", [("abort", None), ("finalize", "finalized")])
@@ -104,12 +104,14 @@ def test_a_node_that_does_not_answer_is_named(front):  # noqa: F811
     own = [front.create("a", labels={"run": "1"})["session_id"] for _ in range(2)]
     with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
         x.claim(7 * 256)
-        g.wait_until(lambda: front.state("a", "x") == front.state("a", "y") == "up", what="both are known")
+        y.claim(8 * 256)
+        g.wait_until(lambda: len([p for p in a.get("/fleet", headers=AS_ADMIN).json()["places"] if p["node"] in ("x", "y")]) == 2,
+                     what="both are known")
         rows = f'{{"sessions":[{{"session_id":"w1792-{"1" * 32}","phase":"open"}}],"next_cursor":null,"unreachable":[1793]}}'
         x.handler = y.handler = lambda conn, r: x.answer(conn, rows if r.method == "GET" else '{"ended":3,"failed":1}')
         page = a.get("/sessions", headers=AS_ADMIN).json()
         assert len(page["sessions"]) == 4 and page["unreachable"] == [1793, 1793]
-        assert x.requests[-1].target == "/sessions?here=1&limit=98"       # a, then x, then y
+        assert x.requests[-1].target == "/sessions?here=1&limit=98&cursor=1792.&place=1792"       # a, then x, then y
         order = a.post("/sessions/finalize", {"labels": {"run": "none"}}, headers=AS_ADMIN).json()
         assert (order["ended"], order["failed"]) == (6, 2)
         # one node is at fault, the other is frozen
@@ -151,6 +153,57 @@ def test_a_place_that_nobody_serves_is_named(front):  # noqa: F811
         assert a.post("/sessions/abort?here=1", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200
         x.claim(7 * 256)
         g.wait_until(lambda: a.post("/sessions/abort", {"labels": {"run": "none"}}, headers=AS_ADMIN).status == 200, what="x has the place")
+
+
+def test_a_place_that_moves_during_a_walk_is_listed(front):  # noqa: F811
+    """The rows of a place come from its owner at that time. A node that has lost it says so."""
+    a, place = front["a"], 7 * 256
+    with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+        x.claim(place)
+        y.claim(8 * 256)
+
+        def owner():
+            return next((p["node"] for p in a.get("/fleet", headers=AS_ADMIN).json()["places"] if p["index"] == place), None)
+
+        def rows(node, index, cursor="null"):
+            row = f'{{"session_id":"w{index}-{node.name * 32}","phase":"open"}}'
+            return lambda conn, _: node.answer(conn, f'{{"sessions":[{row}],"next_cursor":{cursor},"unreachable":[]}}')
+        g.wait_until(lambda: owner() == "x", what="x has the place")
+        x.handler = rows(x, place, f'"{place}.old.1.1"')
+        first = a.get("/sessions?limit=1", headers=AS_ADMIN).json()
+        assert ids(first) == [f"w{place}-{'x' * 32}"] and first["next_cursor"] == f"{place}.old.1.1"
+        x.release(place)
+        y.claim(place)
+        g.wait_until(lambda: owner() == "y", what="y has the place")
+        y.handler = lambda conn, r: rows(y, place if "place=1792" in r.target else 8 * 256)(conn, r)
+        page = a.get(f"/sessions?cursor={first['next_cursor']}", headers=AS_ADMIN).json()
+        assert ids(page) == [f"w{place}-{'y' * 32}", f"w{8 * 256}-{'y' * 32}"] and page["unreachable"] == []
+        assert "cursor=1792.old.1.1&place=1792" in y.requests[0].target
+        # y does not have it any longer, but nobody else is known to have it
+        y.handler = lambda conn, r: y.misdirect(conn, r) if "place=1792" in r.target else rows(y, 8 * 256)(conn, r)
+        page = a.get("/sessions", headers=AS_ADMIN).json()
+        assert ids(page) == [f"w{8 * 256}-{'y' * 32}"] and page["unreachable"] == [place]
+        # a row of a page that ends with its place: the next place follows
+        y.handler = lambda conn, r: rows(y, place if "place=1792" in r.target else 8 * 256)(conn, r)
+        page = a.get("/sessions?limit=1", headers=AS_ADMIN).json()
+        assert page["next_cursor"] == f"{8 * 256}."
+        assert ids(a.get(f"/sessions?limit=5&cursor={8 * 256}.", headers=AS_ADMIN).json()) == [f"w{8 * 256}-{'y' * 32}"]
+    # a node refuses a place that it does not have
+    assert a.get(f"/sessions?here=1&place={place}", headers=AS_ADMIN).status == 421
+    own = front.create("a")["session_id"]
+    assert own in ids(a.get(f"/sessions?here=1&place={index_of(own)}", headers=AS_ADMIN).json())
+
+
+def test_a_cursor_of_an_earlier_owner_begins_the_place_again(tmp_path):
+    with Fleet(tmp_path, "ab") as fleet:
+        made = [fleet.create("b")["session_id"] for _ in range(4)]
+        page = fleet["a"].get("/sessions?limit=3", headers=AS_ADMIN).json()
+        assert len(ids(page)) == 3 and set(ids(page)) < set(made)
+        assert fleet["b"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+        g.wait_until(lambda: fleet.owner(index_of(made[0])) == "a" and
+                     fleet["a"].get("/sessions", headers=AS_ADMIN).json()["unreachable"] == [], what="a serves the place")
+        rest = pages(fleet, "a", "limit=3", page["next_cursor"])
+        assert set(rest) == set(made), "some twice, none never"
 
 
 def test_a_drained_node_without_places_is_not_asked(front):  # noqa: F811

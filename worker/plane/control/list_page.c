@@ -2,48 +2,8 @@
 
 #include "common/base/arena.h"
 #include "common/codec/json_scan.h"
-#include "common/net/http_fetch.h"
-#include "common/os/task.h"
-#include "worker/plane/control/sibling.h"
-#include "worker/plane/service/service.h"
 
 enum { CURSOR_MAX = 256 };
-
-/* A request to a sibling or node, and the answer. */
-struct asking {
-    struct waiter answered;
-    struct list_answer *answer;
-};
-
-static void on_answer(void *ctx, int status, struct str body, const struct err *e)
-{
-    struct asking *q = ctx;
-
-    q->answer->status = status;
-    buf_add_str(&q->answer->body, body);
-    if (e)
-        q->answer->err = *e;
-    waiter_wake(&q->answered);
-}
-
-int list_page_ask(const struct service_request *r, const uint32_t *index, const uint32_t *slot,
-                  struct str path, struct list_answer *ret, struct err *e)
-{
-    struct sibling_question sent = {.method = "GET", .path = path, .from = r->x};
-    struct siblings *s = siblings_of(r->service);
-    struct asking q = {.answer = ret};
-    struct http_fetch *f;
-
-    *ret = (struct list_answer){.body = ret->body};
-    f = slot ? sibling_ask_node(s, *slot, &sent, on_answer, &q)
-             : sibling_ask(s, *index, &sent, on_answer, &q);
-    if (!f)
-        return 0;
-    if (task_wait(&q.answered, e) == 0)
-        return 0;
-    http_fetch_cancel(f);
-    return -1;
-}
 
 static int read_list(struct json_scan *p, void (*item)(void *ctx, struct str text), void *ctx,
                      struct err *e)

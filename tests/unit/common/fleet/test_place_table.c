@@ -183,7 +183,7 @@ TEST(place_table, a_vacant_place_is_not_found_until_a_node_has_it)
 {
     struct place_table *t = place_table_new();
     struct fleet_place got, place = {.index = 7, .node = 1, .epoch = 9, .whole = true};
-    uint32_t before;
+    uint32_t before, index;
     size_t at = 0;
 
     cr_assert_not(place_table_is_vacant(t, 7));
@@ -195,8 +195,17 @@ TEST(place_table, a_vacant_place_is_not_found_until_a_node_has_it)
     cr_assert_not(place_table_find(t, 7, &got));
     cr_assert_not(place_table_had(t, 7));
     cr_assert_not(place_table_next(t, &at, &got));
+    at = 0;
+    cr_assert_not(place_table_next_had(t, &at, &index));
     cr_assert(place_table_set(t, &place));
     cr_assert(place_table_find(t, 7, &got) && place_table_had(t, 7));
+    for (int lost = 0; lost < 2; lost++) {
+        at = 0;
+        cr_assert(place_table_next_had(t, &at, &index) && index == 7);
+        cr_assert_not(place_table_next_had(t, &at, &index));
+        place_table_remove(t, 7);
+    }
+    cr_assert(place_table_set(t, &place));
     cr_assert_not(place_table_is_vacant(t, 7));
     place_table_free(t);
 }
