@@ -170,6 +170,12 @@ static enum verdict interim_answer(struct conn *c, const struct http1_head *h, c
         c->link->retires = true; /* this request may still be answered */
         return VERDICT_MORE;
     }
+    if (h->status == 100 && c->offered) {
+        c->offered = false;
+        buf_done(&c->replay); /* the body follows, which is not kept */
+        if (!c->expects)
+            return VERDICT_MORE;
+    }
     c->answer = ANSWER_INTERIM;
     return c->old ? VERDICT_MORE : write_down(c, iov, heads_interim(h, in, iov), 0);
 }
@@ -224,8 +230,10 @@ static enum verdict feed_head(struct conn *c, struct str in, struct err *e)
         }
         if (r < 0)
             return refuse_malformed(c, e);
-        if (h->status == MISDIRECTED && c->hops)
+        if (h->status == MISDIRECTED && c->hops) {
+            c->hold.misdirected = true;
             return VERDICT_LOST;
+        }
         if (h->status >= 200)
             return begin_answer(c, h, in, e);
         v = interim_answer(c, h, in.p, e);
@@ -346,4 +354,12 @@ enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e)
             v = flush_down(c);
     }
     return v;
+}
+
+void answer_accept(struct conn *c)
+{
+    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct iovec iov = {.iov_base = (char *)(uintptr_t)line, .iov_len = sizeof(line) - 1};
+
+    (void)write_down(c, &iov, 1, 0); /* if the client is gone, reading its body shows it */
 }

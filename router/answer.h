@@ -12,4 +12,7 @@
  * cannot have acted on the request, or the request may be served twice. */
 enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e);
 
+/* Sends the client 100 Continue. Its answer does not begin by that. */
+void answer_accept(struct conn *c);
+
 #endif

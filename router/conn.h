@@ -124,6 +124,7 @@ struct conn {
         uint64_t epoch;       /* epoch of the place when the hold began */
         uint64_t until_ms;    /* end of --fleet-hold; 0: not held yet */
         uint64_t again_ms;    /* next attempt at the same owner; UINT64_MAX: no owner */
+        bool misdirected;     /* the owner answered that it does not have the place */
         bool over;            /* --fleet-hold has passed */
         bool unserved;        /* this node owns the place, and has no worker for it yet */
         struct list_item hop; /* in hub->hops, while a different node serves the request */
@@ -137,6 +138,8 @@ struct conn {
     bool any;                  /* any worker may serve it */
     bool hops;                 /* a different node of the fleet serves it */
     bool repeatable;           /* serving it twice has the effect of serving it once */
+    bool offered;              /* with `hops`: its body is not read until that node accepts it */
+    bool expects;              /* the client waits for 100 Continue */
     bool unsent;               /* with `hops`: that node cannot be reached */
     bool closing;              /* the connection ends with its answer */
     char session[ID_TEXT_MAX]; /* id in the path, or "" */
@@ -144,7 +147,8 @@ struct conn {
     /* the exchange */
     struct link *link; /* NULL: the answer is ours, or the worker is done */
     struct flow up, down;
-    struct buf replay;  /* the request as sent, for a second try; with `hops`: as received */
+    struct buf replay;  /* the request as sent, for a second try; with `hops`: as received, with
+                           `offered` only the head */
     struct buf partial; /* incomplete head or size line of the worker */
     unsigned tries;     /* number of upstreams that refused */
     bool resent;        /* was sent a second time */

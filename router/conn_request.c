@@ -39,6 +39,8 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     c->finishes = c->hub->config->on_disconnect == DISCONNECT_FINISH &&
                   gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
     c->repeatable = c->hub->heritage->fleet && is_repeatable(h);
+    c->expects = h->expects_continue;
+    c->offered = false;
 }
 
 /* Reports whether the client of a call left before the call began. A worker would read the body
@@ -111,6 +113,11 @@ size_t conn_begin_request(struct conn *c, struct str bytes)
     if (r == 0 && is_abandoned(c, h)) {
         drop_abandoned(c, h);
         return 0;
+    }
+    if (r == 0 && relay_offers(c, upstream)) {
+        c->offered = true;
+        flow_begin(&c->up, h->body, h->length);
+        used = pass = 0;
     }
     if (r == 0)
         r = start_exchange(c, &route, upstream, str_sub(bytes, 0, h->len_bytes),

@@ -17,9 +17,11 @@
 #include "router/upstreams.h"
 
 enum {
-    LOOK_MS = 20,   /* between two looks at held requests */
-    CALM_MS = 200,  /* between two looks at the own places */
-    AGAIN_MS = 250, /* until the same owner is tried again */
+    LOOK_MS = 20,        /* between two looks at held requests */
+    CALM_MS = 200,       /* between two looks at the own places */
+    AGAIN_MS = 250,      /* until an owner is asked again that did not have its place yet */
+    UNREACHED_MS = 2000, /* until an owner is tried again that could not be reached; if it starts
+                            again, it claims its place and the epoch grows */
 };
 
 /* Whether this node owns the place, but has not started a worker for it. */
@@ -158,7 +160,15 @@ static uint64_t hold_ms(const struct hub *h)
     return (uint64_t)(h->config->fleet_hold_ms + (leaves ? h->config->grace_ms : 0));
 }
 
-/* The first try after a broken link follows at once: the link may have been an old one. */
+/* Returns the time until the same owner is tried again. The first try after a broken link follows
+ * at once: the link may have been an old one. */
+static uint64_t again_ms(const struct conn *c, bool first)
+{
+    if (first)
+        return 0;
+    return c->state == CONN_HEAD || c->hold.misdirected ? AGAIN_MS : UNREACHED_MS;
+}
+
 void holds_begin(struct conn *c, uint32_t place)
 {
     struct hub *h = c->hub;
@@ -172,7 +182,8 @@ void holds_begin(struct conn *c, uint32_t place)
     owner = owner_find(h->heritage->fleet, place);
     c->hold.epoch = owner.epoch;
     c->hold.unserved = is_unserved(h, &owner, place);
-    c->hold.again_ms = owner.kind == OWNER_NONE ? UINT64_MAX : now_ms + (first ? 0 : AGAIN_MS);
+    c->hold.again_ms = owner.kind == OWNER_NONE ? UINT64_MAX : now_ms + again_ms(c, first);
+    c->hold.misdirected = false;
     if (c->state == CONN_RELAY)
         conn_unread(c);
     conn_set_state(c, CONN_HELD);

@@ -1,8 +1,8 @@
 /*
  * Held requests: those of a fleet whose place has no owner now, or whose owner did not take them.
  * Their sockets are not read. A request is tried again when the place table names a different
- * owner, and after some time if it names the same one. --fleet-hold after it was first held it
- * fails with 503 no_owner.
+ * owner or a later epoch, and after some time if it names the same one. --fleet-hold after it was
+ * first held it fails with 503 no_owner.
  */
 #ifndef RG_ROUTER_HOLDS_H
 #define RG_ROUTER_HOLDS_H

@@ -121,6 +121,21 @@ static struct str name_forwarder(const struct conn *c, int upstream, char text[H
     return str_of(text, (size_t)n);
 }
 
+bool relay_offers(const struct conn *c, int upstream)
+{
+    const struct http1_head *h = c->hub->head;
+
+    return upstreams_is_node(c->hub->upstreams, upstream) && !c->up.done &&
+           (h->body == HTTP1_CHUNKED || h->len_bytes + h->length > UPLOAD_HOP_KEPT_MAX);
+}
+
+/* Reports whether the sender, who waits for 100 Continue, is to send the body: a process of this
+ * node of the fleet serves the request. */
+static bool accepts_body(const struct conn *c)
+{
+    return c->hub->heritage->fleet && !c->hops && c->expects && !c->up.done;
+}
+
 /* Bytes that could not be sent at once wait in c->up. */
 int relay_start(struct conn *c, int upstream, struct str head, struct str body, struct err *e)
 {
@@ -134,12 +149,15 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
         keep_hop(c, head, body);
         metrics_count(c->hub->page, METRIC_fleet_forwarded, 1);
     }
+    if (accepts_body(c)) /* the worker reads it in any case */
+        c->hub->head->headers[c->hub->head->at[HTTP1_EXPECT] - 1].drop = true;
     /* A head with the most headers has no space for one of ours. */
     c->confirms = upstreams_confirmed(c->hub->upstreams, upstream) &&
                   c->hub->head->n + (c->tls ? 1 : 0) < HTTP1_HEADERS_MAX;
     n = heads_request(c->hub->head,
                       &(struct heads_request){
                           .confirms = c->confirms,
+                          .expects = c->offered && !c->expects,
                           .encrypted = c->tls != NULL,
                           .host = upstreams_authority(c->hub->upstreams, upstream),
                           .forwarded = name_forwarder(c, upstream, forwarder),
@@ -156,12 +174,14 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
     c->body_fresh_bytes = 0;
     if (!c->up.done)
         bodies_take(c, body.len);
+    if (accepts_body(c))
+        answer_accept(c);
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, body.len);
     return send_first(c, upstream, iov, n, e);
 }
 
 /* Ends a hop: a different node of the fleet did not accept the request, or was lost with it. A
- * short request is held for a later try. The client must repeat a longer one. */
+ * request that is kept is held for a later try. The client must repeat a different one. */
 static enum verdict end_hop(struct conn *c, struct err *e)
 {
     hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1,
@@ -235,7 +255,7 @@ static void await_reader(struct conn *c)
 /* Sets the deadline for the side that the exchange waits for. */
 static void set_deadline(struct conn *c)
 {
-    bool waits = !c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up);
+    bool waits = !c->up.done && c->upload == UPLOAD_FLOWS && !c->offered && !flow_parked(&c->up);
     uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
     c->body_waits = waits;
@@ -260,6 +280,7 @@ bool relay_owes(const struct conn *c)
 static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
 {
     enum verdict v = bodies_refused(c, e) ? upload_refuse(c) : upload_pump(c, budget, e);
+    bool offered = c->offered;
 
     if (c->up.done)
         conn_forget_body(c);
@@ -270,6 +291,8 @@ static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
     v = answer_pump(c, budget, e);
     if (v == VERDICT_LOST && c->hops)
         return end_hop(c, e);
+    if (v == VERDICT_WAIT && offered && !c->offered)
+        return VERDICT_AGAIN; /* the node accepts the body */
     return v == VERDICT_LOST ? send_again(c, e) : v;
 }
 

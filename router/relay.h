@@ -8,6 +8,11 @@
 
 #include "router/conn.h"
 
+/* Reports whether the request goes to a different node of the fleet, and is too long to be kept for
+ * a second one. Then only its head is sent at first (c->offered): a node that no longer has the
+ * place refuses it, and the body is still in the client's socket. */
+bool relay_offers(const struct conn *c, int upstream);
+
 /* Starts the exchange of the parsed request hub->head, whose bytes are `head`. c->up is begun.
  * `body` has the first bytes of its body, already scanned. The state of c is RELAY then. Returns 0,
  * or -1 with *e if no worker can be reached. */

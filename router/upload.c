@@ -203,7 +203,7 @@ enum verdict upload_pump(struct conn *c, size_t *budget, struct err *e)
            c->upload == UPLOAD_FLOWS && flush_up(c)) {
         bool kept = c->in.len > c->in_seen; /* bytes that arrived with the head */
 
-        if (c->up.done || (!kept && (!c->readable || *budget == 0)))
+        if (c->up.done || c->offered || (!kept && (!c->readable || *budget == 0)))
             return VERDICT_WAIT;
         if (kept)
             v = feed_up_kept(c, e);

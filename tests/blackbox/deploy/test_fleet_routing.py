@@ -224,6 +224,28 @@ def test_requests_of_a_living_node_stay_there_when_its_place_moves(front):
         assert later.get().json() == {} and len(y.requests) == 1
 
 
+def test_long_calls_do_not_fail_in_a_drain(tmp_path):
+    """Their bodies are too long to be kept by the node that passes them on."""
+    with Fleet(tmp_path, "abc", **{"max-body-bytes": "4mb"}) as fleet:
+        sessions, done, answers = [fleet.create("b") for _ in range(4)], threading.Event(), []
+
+        def talk(node, session):
+            while not done.is_set():
+                answers.append(fleet.chat(node, session, "x" * 150_000))
+        threads = [threading.Thread(target=talk, args=(node, session)) for node, session in zip("aacb", sessions)]
+        for one in threads:
+            one.start()
+        g.wait_until(lambda: len(answers) >= 8, what="all talk")
+        assert fleet["b"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+        g.wait_until(lambda: fleet.owner(index_of(sessions[0]["session_id"])) in ("a", "c"), what="the place has moved")
+        n = len(answers)
+        g.wait_until(lambda: len(answers) >= n + 4, what="its new owner answers")
+        done.set()
+        for one in threads:
+            one.join()
+        assert {one.status for one in answers} == {200}, [one.text for one in answers if one.status != 200]
+
+
 def test_a_session_is_made_at_the_node_that_is_asked_for(tmp_path):
     with Fleet(tmp_path, "ab", engine="builtin:echo") as fleet:
         c = fleet.add("c", engine=["builtin:echo", "judge=builtin:echo"])

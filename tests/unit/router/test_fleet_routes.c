@@ -366,9 +366,11 @@ TEST(fleet_routes, a_chunked_call_is_repeated_as_it_came)
     open_fleet(&f);
     ask(&f, "POST /sessions/w256-" ID "/v1/messages HTTP/1.1\r\nHost: localhost\r\n"
             "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2");
-    node_hears(&f, B, "abc\r\n");
+    node_hears(&f, B, "\r\n\r\n");
     set_owner(&f, 256, C);
     node_ends(&f);
+    node_hears(&f, C, "\r\n\r\n");
+    say(f.link, "HTTP/1.1 100 Continue\r\n\r\n");
     node_hears(&f, C, "3\r\nabc\r\n");
     say(f.client, "\r\nde\r\n0\r\n\r\n");
     node_hears(&f, C, "0\r\n\r\n");
@@ -396,22 +398,61 @@ TEST(fleet_routes, an_order_that_a_lost_node_may_have_obeyed_is_not_repeated)
     close_fleet(&f);
 }
 
-TEST(fleet_routes, a_long_body_is_not_kept)
+/* Passes n bytes of the body on, in pieces. */
+static void pass_body(struct fleet *f, size_t n)
 {
-    static char piece[32 << 10];
+    static char piece[20001];
+
+    memset(piece, 'x', sizeof(piece) - 1);
+    for (; n > 0; n -= strlen(piece)) {
+        say(f->client, piece);
+        node_takes(f, strlen(piece));
+    }
+}
+
+TEST(fleet_routes, a_long_body_waits_until_a_node_accepts_it)
+{
     struct fleet f;
 
     open_fleet(&f);
-    memset(piece, 'x', sizeof(piece) - 1);
-    ask(&f, POST(256, "/v1/messages", 200000));
-    node_hears(&f, B, "\r\n\r\n");
-    for (int i = 0; i < 3; i++) {
-        say(f.client, piece);
-        node_takes(&f, strlen(piece));
-    }
+    ask(&f, POST(256, "/v1/messages", 180020));
+    cr_assert(strstr(node_hears(&f, B, "\r\n\r\n"), "\r\nExpect: 100-continue\r\n"));
+    say(f.client, "0123456789");
+    cr_assert(!wait_for(&f, f.link, SILENT_MS));
     set_owner(&f, 256, C);
     say(f.link, MISDIRECTED);
+    node_ends(&f);
+    node_hears(&f, C, "\r\n\r\n");
+    cr_assert(!wait_for(&f, f.link, SILENT_MS));
+    say(f.link, "HTTP/1.1 100 Continue\r\n\r\n");
+    node_takes(&f, 10);
+    pass_body(&f, 180000);
+    say(f.client, "0123456789");
+    node_takes(&f, 10);
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    ask(&f, POST(256, "/v1/messages", 180020)); /* an accepted body is not kept */
+    node_hears(&f, C, "\r\n\r\n");
+    say(f.link, "HTTP/1.1 100 Continue\r\n\r\n");
+    pass_body(&f, 100000);
+    node_ends(&f);
     expect(&f, "HTTP/1.1 503", "\"overloaded_error\"");
+    close_fleet(&f);
+}
+
+TEST(fleet_routes, a_long_body_of_another_node_is_accepted)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    ask(&f, "POST /sessions/w0-" ID "/v1/messages HTTP/1.1\r\nHost: localhost\r\n"
+            "Rollgate-Forwarded: b\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    cr_assert_null(strstr(node_hears(&f, SELF, "\r\n\r\n"), "Expect"));
+    expect(&f, "HTTP/1.1 100", "\r\n\r\n");
+    say(f.client, "abcde");
+    node_hears(&f, SELF, "abcde");
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
     close_fleet(&f);
 }
 
@@ -424,14 +465,20 @@ TEST(fleet_routes, a_node_that_cannot_be_reached_is_tried_until_it_can)
     drop(&f.listener[B]);
     f.listener[B] = listen_tcp(&port);
     set_node(&f, B, port, FLEET_UP);
-    drop(&f.listener[B]);
-    ask(&f, POST(256, "/fork", 2) "{}");
-    wait_held(&f, true);
-    cr_assert(!wait_for(&f, f.client, SILENT_MS));
-    f.listener[B] = listen_tcp(&port);
-    node_hears(&f, B, "{}");
-    say(f.link, FOUND);
-    expect(&f, "HTTP/1.1 200", "ok");
+    for (int claims = 0; claims < 2; claims++) {
+        drop(&f.listener[B]);
+        ask(&f, POST(256, "/fork", 2) "{}");
+        wait_held(&f, true);
+        cr_assert(!wait_for(&f, f.client, SILENT_MS));
+        f.listener[B] = listen_tcp(&port);
+        if (claims)
+            set_owner(&f, 256, B); /* with a later epoch */
+        cr_assert_eq(wait_for(&f, f.listener[B], 500), claims != 0);
+        node_hears(&f, B, "{}");
+        say(f.link, FOUND);
+        expect(&f, "HTTP/1.1 200", "ok");
+        node_ends(&f);
+    }
     close_fleet(&f);
 }
 
