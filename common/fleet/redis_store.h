@@ -3,8 +3,8 @@
  * place holds its index in braces:
  *
  *     node:NAME, block:N, orders, fleet   hash    value, edition; nodes: beat
- *     place:{INDEX}                       hash    owner, epoch, beat, whole, base, version, vacant,
- * taken sessions:{INDEX}                    hash    id -> number of the log's first record
+ *     place:{INDEX}                       hash    members of struct store_entry
+ *     sessions:{INDEX}                    hash    id -> number of the log's first record
  *     complete:{INDEX}                    set     store_log.complete, while the place is not whole
  *     log:{INDEX}:SESSION                 list    records
  *     beats                               hash    node -> beat
