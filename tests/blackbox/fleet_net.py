@@ -1,15 +1,14 @@
 """A fleet whose nodes, store and front have a network namespace each, cables that the test cuts, agents that talk to it, and the
 comparison of what they received with what is recorded."""
 import contextlib
-import fcntl
 import http.client
 import json
 import os
 import random
 import shutil
+import socket
 import ssl
 import subprocess
-import tempfile
 import threading
 import time
 
@@ -21,6 +20,35 @@ from fleet_kit import AS_ADMIN, Fleet
 from store_kit import Proxy, Server
 
 NETWORKS = range(20, 120)
+ROUNDS = int(os.environ.get("RG_FLEET_ROUNDS", "1"))
+FIGURES = os.environ.get("RG_FLEET_FIGURES")
+LEASE_S = 1.0
+
+
+def report(name, counts, gaps=(), of="pause of an agent", rounds=ROUNDS):
+    """Writes a line of figures, if a file is named."""
+    gaps, line = sorted(gaps), f"{name}: {rounds} rounds, {counts}"
+    if gaps:
+        line += (f", longest {of} p50 {gaps[len(gaps) // 2]:.2f} s, p99 {gaps[len(gaps) * 99 // 100]:.2f} s, max {gaps[-1]:.2f} s, "
+                 f"lease {LEASE_S:g} s")
+    print(line)
+    if FIGURES:
+        with open(FIGURES, "a", encoding="utf-8") as f:
+            f.write(line + "\n")
+
+
+def leases(n):
+    g.pause(n * LEASE_S, "the fault lasts so many leases")
+
+
+def wait_claimed(fleet, node):
+    """Waits until no place is owned by the node."""
+    g.wait_until(lambda: all(fleet.owner(i) != node for i in fleet.indexes()), 30, f"places of {node} are claimed")
+
+
+def back_up(fleet, node):
+    """Waits until the node makes sessions again."""
+    g.wait_until(lambda: fleet[node].post("/sessions", {}, headers=AS_ADMIN).status == 200, 30, f"{node} serves")
 
 
 def ip(*words, check=True):
@@ -51,9 +79,9 @@ class Switch:
 
     def __init__(self):
         for self.n in NETWORKS:
-            self.lock = open(f"{tempfile.gettempdir()}/rollgate-test-network-{self.n}", "w", encoding="ascii")
+            self.lock = socket.socket(socket.AF_UNIX)
             try:
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.lock.bind(f"\0rollgate-test-network-{self.n}")     # of the whole machine, as its networks are
                 break
             except OSError:
                 self.lock.close()
@@ -99,14 +127,18 @@ class Switch:
         return self.members[name]
 
     def address_of(self, name):
-        return self.address if name is None else self.members[name].address
+        return self.address if name == "test" else self.members[name].address
 
-    def cut(self, a, b, both=True):
-        """Drops all packets from a to b, without a word; with `both` also from b to a. None: this process."""
-        for source, target in ((a, b), (b, a))[:2 if both else 1]:
-            words = ("from", self.address_of(source), "to", self.address_of(target), "blackhole", "pref", str(100 + len(self.cuts)))
-            ip("-n", self.name, "rule", "add", *words)
-            self.cuts.append(words)
+    def drop(self, source, target):
+        """Drops all packets of this direction, without a word. "test" is this process."""
+        words = ("from", self.address_of(source), "to", self.address_of(target), "blackhole", "pref", str(100 + len(self.cuts)))
+        ip("-n", self.name, "rule", "add", *words)
+        self.cuts.append(words)
+
+    def cut(self, a, b):
+        """Drops all packets between them."""
+        self.drop(a, b)
+        self.drop(b, a)
 
     def heal(self):
         for words in self.cuts:
@@ -262,6 +294,29 @@ class FarFleet(Fleet):
             self.proxy.__exit__()
         self.switch.__exit__()
 
+    # --- failovers of the store, with `between` ---
+
+    def add_replica(self, name):
+        """Returns a server in a namespace of its own that has all that the store has."""
+        replica = FarServer(self.switch.add(name), self.folder / name).start()
+        replica.follow(self.server)
+        replica.name = name
+        return replica
+
+    def cut_replica(self, replica):
+        """From now on the replica misses what the store gets."""
+        self.switch.cut(next(n for n, m in self.switch.members.items() if m.address == self.server.host), replica.name)
+
+    def promote(self, replica):
+        """Kills the store. The replica, which lacks records, takes its place."""
+        old = self.server.ask("INFO", "replication")["master_repl_offset"]
+        assert replica.ask("INFO", "replication")["slave_repl_offset"] < old, "it lacks nothing"
+        self.server.stop()
+        replica.ask("REPLICAOF", "NO", "ONE")
+        self.proxy.target, self.proxy.target_host = replica.port, replica.host
+        self.server = replica
+        self.proxy.cut()
+
     def doors(self):
         """Returns where agents call: the front, or each node."""
         return [self.front] if self.front else list(self.nodes.values())
@@ -292,6 +347,7 @@ class Agent(threading.Thread):
         super().__init__()
         self.fleet, self.pace, self.random = fleet, pace, random.Random(number)
         self.answers, self.gap, self.refusals, self.fault = [], 0.0, {}, None
+        self.began = {}         # response id -> when the call was first sent
         self.ended = threading.Event()
         self.session = self.insist("POST", "/sessions", {}, AS_ADMIN)
         self.path = f"/sessions/{self.session['session_id']}/v1/chat/completions"
@@ -338,13 +394,14 @@ class Agent(threading.Thread):
         last = time.monotonic()
         try:
             while not self.ended.is_set():
-                turn = len(self.answers)
+                turn, began = len(self.answers), time.monotonic()
                 self.messages.append({"role": "user", "content": f"turn {turn}"})
                 body = {"model": "m", "messages": self.messages, "max_tokens": 12, "stream": turn % 3 == 2}
                 answer = self.insist("POST", self.path, body, {"x-api-key": self.session["api_key"]})
                 message = answer["choices"][0]["message"]
                 self.messages.append({"role": "assistant", "content": message["content"]})
                 self.answers.append((answer["id"], message["content"]))
+                self.began[answer["id"]] = began
                 now = time.monotonic()
                 self.gap, last = max(self.gap, now - last), now
                 self.ended.wait(self.pace)

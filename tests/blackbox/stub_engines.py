@@ -66,8 +66,8 @@ def ends_inside(text):
 
 class StubEngine:
     def __init__(self, kind="sglang", incremental=False, routes=("generate", "completions"), tls=None, health=200, health_delay=0.0,
-                 key=None, info=None, form="ids", front=None, ignores=None):
-        self.kind, self.incremental, self.routes, self.tls = kind, incremental, routes, tls
+                 key=None, info=None, form="ids", front=None, ignores=None, host="127.0.0.1"):
+        self.kind, self.incremental, self.routes, self.tls, self.host = kind, incremental, routes, tls, host
         self.health, self.health_delay, self.key, self.info = health, health_delay, key, info
         self.form = form    # form of vLLM's logprobs at its first route: "ids", or "names" (until September 2026)
         # "rust": fronts that answer 200 to unknown fields; `ignores`: the ignored ones (names of engine_lacks.def).
@@ -103,7 +103,7 @@ class StubEngine:
 
         def run():
             asyncio.set_event_loop(self.loop)
-            self.server = self.loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", self.port, ssl=self.tls, limit=1 << 26, backlog=4096))
+            self.server = self.loop.run_until_complete(asyncio.start_server(self.serve, self.host, self.port, ssl=self.tls, limit=1 << 26, backlog=4096))
             self.port = self.server.sockets[0].getsockname()[1]
             ready.set()
             self.loop.run_forever()
@@ -126,7 +126,7 @@ class StubEngine:
 
     @property
     def url(self):
-        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://{self.host}:{self.port}"
 
     @property
     def setting(self):

@@ -101,7 +101,7 @@ def test_a_lost_tail_is_sent_again(store):
 
 
 def test_a_place_with_another_owner_answers_nothing(store):
-    gateway = started(store)
+    gateway = started(store, **{"fleet-hold": "1s"})
     s = session_of(gateway)
     gateway.allow("a place without an owner")
     assert gateway.chat(s, "one").status == 200

@@ -11,12 +11,9 @@ import pytest
 
 import gateway as g
 from fleet_kit import AS_ADMIN
-from fleet_net import Agents, FarFleet, FarServer
+from fleet_net import LEASE_S, ROUNDS, Agents, FarFleet, back_up, leases, report, wait_claimed
 
-ROUNDS = int(os.environ.get("RG_FLEET_ROUNDS", "1"))
-FIGURES = os.environ.get("RG_FLEET_FIGURES")
 AGENTS = 8
-LEASE_S = 1.0
 NODES = "abc"
 
 
@@ -39,28 +36,7 @@ def play(fleet, name, failure, refused=True):
         assert refused or not refusals, refusals
         gaps += agents.gaps
         answers += agents.n_answers
-    report(name, gaps, answers)
-
-
-def report(name, gaps, answers):
-    """Writes a line of figures, if a file is named."""
-    gaps.sort()
-    line = (f"{name}: {ROUNDS} rounds, {answers} answers, longest pause of an agent p50 {gaps[len(gaps) // 2]:.2f} s, "
-            f"p99 {gaps[len(gaps) * 99 // 100]:.2f} s, max {gaps[-1]:.2f} s, lease {LEASE_S:g} s")
-    print(line)
-    if FIGURES:
-        with open(FIGURES, "a", encoding="utf-8") as f:
-            f.write(line + "\n")
-
-
-def wait_claimed(fleet, node):
-    """Waits until no place is owned by the node."""
-    g.wait_until(lambda: all(fleet.owner(i) != node for i in fleet.indexes()), 30, f"places of {node} are claimed")
-
-
-def back_up(fleet, node):
-    """Waits until the node makes sessions again."""
-    g.wait_until(lambda: fleet[node].post("/sessions", {}, headers=AS_ADMIN).status == 200, 30, f"{node} serves")
+    report(name, f"{answers} answers", gaps)
 
 
 @pytest.mark.parametrize("front", [None, "haproxy", "nginx"])
@@ -81,12 +57,9 @@ def test_a_node_is_lost_with_its_disk(tmp_path, front):
 
 # --- fencing ---
 
-def leases(n):
-    g.pause(n * LEASE_S, "the fault lasts so many leases")
-
-
-CUTS = {"store": [("store", True)], "nodes": [("b", True), ("c", True)], "both": [("store", True), ("b", True), ("c", True)],
-        "to store": [("store", False)], "all": [("store", True), ("b", True), ("c", True), (None, True)]}
+# what cannot be reached from a, and from what a cannot be reached
+CUTS = {"store": ["store", "store"], "nodes": ["b c", "b c"], "both": ["store b c", "store b c"], "all": ["store b c test", "store b c test"],
+        "to store": ["store", ""], "from store": ["", "store"], "to nodes": ["b c", ""], "from nodes": ["", "b c"]}
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +78,17 @@ def test_a_node_is_frozen(fleet):
     play(fleet, "node frozen", freeze)
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("what", CUTS)
 def test_a_node_is_cut_off(fleet, what):
     """Node a is cut off from others, in both directions or in one."""
     def cut(*_):
-        for other, both in CUTS[what]:
-            fleet.switch.cut("a", other, both)
-        if what == "nodes":
+        to, back = CUTS[what]
+        for other in to.split():
+            fleet.switch.drop("a", other)
+        for other in back.split():
+            fleet.switch.drop(other, "a")
+        if "store" not in what and what not in ("both", "all"):
             leases(3)       # it renews, and keeps its places
         else:
             wait_claimed(fleet, "a")
@@ -153,6 +130,12 @@ def test_the_store_fails(fleet, what):
     play(fleet, f"store {what}", lambda *_: FAILURES[what](fleet))
 
 
+@pytest.mark.whole
+def test_the_store_is_killed_and_keeps_its_file(tmp_path):
+    with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", store=("--appendonly", "yes"), **{"fleet-outage": "30s"}) as fleet:
+        play(fleet, "store killed, its file kept", lambda *_: kill_store(fleet))
+
+
 @pytest.fixture
 def proxied(tmp_path):
     with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", between=True, **{"fleet-outage": "30s"}) as f:
@@ -170,16 +153,10 @@ def test_the_store_is_slow(proxied):
 def test_a_replica_is_promoted_that_lacks_the_tail(proxied):
     """The replica is cut off for 250 ms of talk; then the server is killed."""
     def fail_over(number, _):
-        old, name = proxied.server, f"replica-{number}"
-        new = FarServer(proxied.switch.add(name), proxied.folder / name).start()
-        new.follow(old)
-        proxied.switch.cut(next(n for n, m in proxied.switch.members.items() if m.address == old.host), name)
+        replica = proxied.add_replica(f"replica-{number}")
+        proxied.cut_replica(replica)
         g.pause(0.25, "the tail that the replica lacks")
-        old.stop()
-        new.ask("REPLICAOF", "NO", "ONE")
-        proxied.proxy.target, proxied.proxy.target_host = new.port, new.host
-        proxied.server = new
-        proxied.proxy.cut()
+        proxied.promote(replica)
     play(proxied, "replica without the last 250 ms", fail_over)
 
 

@@ -354,38 +354,3 @@ def test_a_node_without_dispatcher_has_none(tmp_path):
         wait_whole(fleet)
         fleet["a"].kill()
         g.wait_until(lambda: b.get("/groups", headers=AS_ADMIN).json()["error"]["code"] == "no_owner", 20, "nobody serves groups")
-
-
-def test_groups_survive_losses_under_load(tmp_path):
-    """The dispatcher's node is lost with its disk twice, while groups are submitted, solved and taken."""
-    rounds, each = 2, 12
-    with Fleet(tmp_path, "abc", lease=LEASE, **{"fleet-hold": "20s", "attempt-lease": "5s"}) as fleet:
-        for gateway in fleet:
-            gateway.allow(*ODD, "may not have the record", "the session's worker", "did not serve a request")
-        g.wait_until(lambda: fleet.owner("d"), 20, "a node has the dispatcher")
-        settled, submitted = {}, 0
-        for n in range(rounds):
-            lost = fleet.owner("d")
-            wait_whole(fleet)
-            front = Front(*(fleet[name] for name in fleet.nodes if name != lost))
-            with Executor(front, "e", {"r": 4}, {"r": solve(turns=2)}, key=ADMIN):
-                for _ in range(each):
-                    while (answer := front.put(f"/groups/g{submitted}", {"queue": "q", "runner": "r", "n": 2, "input": 1})).status == 503:
-                        assert answer.headers["x-should-retry"] == "true", answer.text
-                    assert answer.status in (200, 201), answer.text
-                    submitted += 1
-                    if submitted == n * each + each // 2:
-                        fleet.lose(lost)
-                while len(settled) < submitted:
-                    answer = front.get("/queues/q/next?max=4&wait_s=5")
-                    assert answer.status in (200, 503), answer.text
-                    for group in answer.json().get("groups", []):
-                        settled.setdefault(group["id"], []).append(group)
-                        while front.post("/queues/q/ack", {"groups": [group["id"]]}).status == 503:
-                            pass
-            fleet[lost].start()
-            fleet.wait_known()
-        assert sorted(settled) == sorted(f"g{i}" for i in range(submitted)), "none is lost"
-        for name, taken in settled.items():
-            assert len(taken) == 1 and taken[0]["state"] == "finished" and taken[0]["succeeded"] == 2, (name, taken)
-        assert groups(front) == {}
