@@ -242,17 +242,25 @@ def wait_whole(fleet, indexes):
         g.wait_until(lambda index=index: fleet.entry(f"place:{{{index}}}").get("whole") == "1", 60, "the place is whole")
 
 
+def fill_first(fleet, count):
+    """Fills node a, then starts node b: else every second session would be made there. Returns sessions and their place."""
+    talkers = fill(fleet["a"], count)
+    fleet.add("b").start()
+    fleet.wait_known()
+    expect_loss(fleet)
+    index = index_of(talkers[0].session["session_id"])
+    wait_whole(fleet, [index])
+    return talkers, index
+
+
 def expect_loss(fleet):
     for gateway in fleet:
         gateway.allow("the store", "store answers again", "another node", "not claimed", "place without an owner", "died", "ended on a signal")
 
 
 def lost(args, results):
-    with make_fleet("ab", **{"fleet-hold": "30s"}) as fleet:
-        expect_loss(fleet)
-        talkers = fill(fleet["a"], args.sessions)
-        index = index_of(talkers[0].session["session_id"])
-        wait_whole(fleet, [index])
+    with make_fleet("a") as fleet:
+        talkers, index = fill_first(fleet, args.sessions)
         retries, start = [], time.monotonic()
         idle = [at - start for at in asyncio.run(burst(fleet["b"].port, talkers, retries))]
         note({"scene": "lost", "how": "burst", "sessions": len(talkers), **spread_ms(idle), "retries": len(retries)}, results)
@@ -275,10 +283,8 @@ def adopter_cpu(gateway, index):
 
 
 def drained(args, results):
-    with make_fleet("ab") as fleet:
-        expect_loss(fleet)
-        talkers = fill(fleet["a"], args.sessions)
-        wait_whole(fleet, [index_of(talkers[0].session["session_id"])])
+    with make_fleet("a") as fleet:
+        talkers, _ = fill_first(fleet, args.sessions)
         gaps, failed = [], []
 
         async def talk(talker, until):
