@@ -539,17 +539,12 @@ static void on_listed(void *ctx, const struct resp *reply, const char *why)
     struct redis_store *s = l->store;
     bool current = s->watching.fn && l->round == s->watching.round, all = l->all;
     const struct resp *list = reply && resp_has_items(reply, 2) ? &reply->items[1] : NULL;
-    char text[WHY_MAX];
 
     free(l);
     if (!current)
         return;
     if (!list) {
-        if (reply)
-            (void)snprintf(text, sizeof(text), "%.*s",
-                           (int)MIN_OF(reply->text.len, sizeof(text) - 1),
-                           reply->text.p ? reply->text.p : "");
-        interrupt_watch(s, reply ? text : why);
+        interrupt_watch(s, reply ? arena_cstr(&s->arena, str_sub(reply->text, 0, WHY_MAX)) : why);
         return;
     }
     for (size_t i = 0; i < list->n; i++)
