@@ -105,6 +105,9 @@ def connect_elsewhere(gateway, connection, other):
     return router
 
 
+ROUNDS = 12     # of a race
+
+
 def test_a_retry_at_once_joins_the_call_of_a_router_that_dies(start):
     """The worker hears of a router's death before its clients do."""
     with StubEngine("sglang") as engine:
@@ -113,7 +116,7 @@ def test_a_retry_at_once_joins_the_call_of_a_router_that_dies(start):
         s = new(gateway)
         body = json.dumps({"model": "m", "messages": user("x")})
         path = f"/sessions/{s['session_id']}/v1/chat/completions"
-        for n in range(32):
+        for n in range(ROUNDS):
             go = threading.Event()
             engine.plan.extend([{"ids": [65 + n, 257], "wait": go}, {"ids": [64, 257]}])
             with contextlib.ExitStack() as stack:
@@ -139,7 +142,7 @@ def test_a_retry_at_once_joins_the_call_of_a_router_that_dies(start):
                 assert a.status == 200
                 assert json.loads(a.read())["choices"][0]["message"]["content"] == chr(65 + n)
             engine.plan.clear()
-        assert branches(gateway, s) == 32
+        assert branches(gateway, s) == ROUNDS
 
 
 def test_samples_one_right_after_the_other_are_all_new(start):

@@ -156,7 +156,7 @@ SHAPES = {"late tools": LATE_TOOLS, "plain": turns(""),
                                "|join(', ') }}{% endif %}"),
           "no answers": NO_ANSWERS}
 THEIRS = sorted((g.SHARED / "data/templates").glob("*.jinja"))
-TRIALS = "5000" if os.environ.get("CI") == "true" else "150"
+TRIALS = "1000" if os.environ.get("CI") == "true" else "150"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -15,9 +15,9 @@
 #include "worker/text/parsers/parser.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { CUTTINGS_PER_KIND = 1000 }; /* each takes ten times as long */
+enum { CUTTINGS_PER_KIND = 300, SPLICES = 60 }; /* each takes ten times as long */
 #else
-enum { CUTTINGS_PER_KIND = 10000 };
+enum { CUTTINGS_PER_KIND = 10000, SPLICES = 300 };
 #endif
 enum { CALLS_MAX = 16 };
 
@@ -277,7 +277,7 @@ static void check_splices(const char *name, struct str text, const struct one_ca
     struct buf b = {0};
 
     snprintf(c.label, sizeof(c.label), "%s: splice", name);
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < SPLICES; i++) {
         buf_clear(&b);
         for (int k = 0; k < 4; k++)
             buf_add_str(&b, str_sub(text, next_random() % text.len, next_random() % 120));

@@ -285,7 +285,11 @@ static size_t heap_bytes(void)
 }
 
 /* No copy of a long text's normal form or of the model's input stays in memory. */
+#ifdef __SANITIZE_ADDRESS__
+enum { WORDS = 1 << 16 };
+#else
 enum { WORDS = 1 << 19 };
+#endif
 
 TEST(tokenizer, an_encoder_keeps_nothing_of_long_texts)
 {
