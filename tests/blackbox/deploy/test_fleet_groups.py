@@ -99,6 +99,12 @@ def test_attempts_go_where_the_load_is_least(fleet):
         fleet.create(busy)
     front = Front(*fleet)
     g.wait_until(lambda: all(load(gateway, busy) == 12 for gateway in fleet), 20, "every node knows its load")
+    for node in (busy, idle):
+        submit(front, f"at-{node}", n=1, session={"node": node})
+        made, = claim(front, "r", 1)
+        assert index_of(made["session"]["session_id"]) // 256 == fleet.block(node), "the group asks for it"
+        assert front.post(f"/groups/at-{node}/cancel").status == 200
+    g.wait_until(lambda: all(load(gateway, busy) == 12 and load(gateway, idle) == 0 for gateway in fleet), 20, "both have ended")
     submit(front, "one", n=14)
     indexes = [index_of(a["session"]["session_id"]) // 256 for a in claim(front, "r", 8)]
     assert set(indexes) == {fleet.block(idle)}
