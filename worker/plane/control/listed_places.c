@@ -1,8 +1,10 @@
 #include "worker/plane/control/listed_places.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/arena.h"
+#include "common/base/vec.h"
 #include "common/fleet/place_table.h"
 #include "common/proc/heritage.h"
 
@@ -13,28 +15,23 @@ static int compare_indexes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static size_t count_places(const struct place_table *t)
-{
-    uint32_t index;
-    size_t n = 0;
-
-    for (size_t at = 0; place_table_next_had(t, &at, &index);)
-        n++;
-    return n;
-}
-
-/* Places may be added between the two walks through the table: their sessions are new. */
 uint32_t *listed_places_find(const struct heritage *h, struct arena *a, size_t *ret_n)
 {
-    size_t most = count_places(h->fleet), n = 0;
-    uint32_t *found = arena_calloc(a, most + 1, sizeof(*found)), index;
+    static VEC(uint32_t) found; /* keeps its memory */
 
-    for (size_t at = 0; n < most && place_table_next_had(h->fleet, &at, &index);)
+    uint32_t *ret, index;
+
+    vec_clear(&found);
+    for (size_t at = 0; place_table_next_had(h->fleet, &at, &index);)
         if (index != FLEET_DISPATCHER)
-            found[n++] = index;
-    qsort(found, n, sizeof(*found), compare_indexes);
-    *ret_n = n;
-    return found;
+            *vec_push(&found) = index;
+    *ret_n = found.n;
+    ret = arena_calloc(a, found.n + 1, sizeof(*ret));
+    if (found.n == 0)
+        return ret;
+    memcpy(ret, found.at, found.n * sizeof(*ret));
+    qsort(ret, found.n, sizeof(*ret), compare_indexes);
+    return ret;
 }
 
 enum listed_by listed_places_owner(const struct heritage *h, uint32_t index, struct fleet_node *ret,
