@@ -41,7 +41,7 @@ export function turnFacts(turn) {
   ].filter(Boolean).join(" · ");
 }
 
-// Two texts of which the second took another way; `all`: line feeds are spelt out, too.
+// Shows how the second text differs from the first. `all`: line feeds are shown, too.
 export function textDiff(before, after, all = false) {
   return h("pre.text.diff", {dir: "auto"}, difference(words(before), words(after)).map(part => {
     const text = visible(part.items.join(""), all);

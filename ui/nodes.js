@@ -40,7 +40,7 @@ async function askNodes(fleet, ask) {
   return out;
 }
 
-// Adds lists of rows that have the same key.
+// Makes one row of all rows with the same key: add(rows).
 function addRows(lists, keyOf, add) {
   const rows = new Map();
   for (const row of lists.flat()) rows.set(keyOf(row), [...(rows.get(keyOf(row)) || []), row]);

@@ -57,7 +57,7 @@ export class LogprobStrip {
     this.draw();
   }
 
-  // The token of a column that says most: the least likely one, or the one furthest from 1.
+  // The token that stands for a column: the least likely one, or the one whose ratio is furthest from 1.
   worst(from, to) {
     const {logprobs, trainer, mask} = this.branch;
     let best = -1, most = -1;

@@ -21,7 +21,8 @@ struct metrics_page;
 /* Largest size of a record in bytes. */
 enum { JOURNAL_RECORD_MAX = (1 << 30) - 4096 };
 
-/* Largest number of last words that one pass of journal_drop_absent writes. */
+/* Largest number of tombstones (journal_options.last_word) that one pass of journal_drop_absent
+ * writes. */
 enum { JOURNAL_LAST_WORDS = 1024 };
 
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };

@@ -76,7 +76,7 @@ struct api_call {
     bool regroups; /* calls in the history may belong to one answer (regroup.h) */
     bool noted;    /* the exchange has a note of the answer */
     bool has_head; /* a stream's head is written, and is sent with an event */
-    bool heeds;    /* the client may leave, because the call has begun (api_call_heed) */
+    bool heeds;    /* it handles the leaving of its client (api_call_heed) */
     bool anew;     /* a new sample, even if equal calls are running */
     /* called when the answer is written, so that its sources may be freed, and when it is freed; or
      * NULL */

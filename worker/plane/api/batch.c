@@ -203,7 +203,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
         api_call_sink.logprobs(p->batch->front, p->k * p->batch->n + index, lp, n);
 }
 
-/* Sends one sign of life for all parts: that of the first part which is not over. */
+/* Sends a keep-alive. All parts share a client, so only the first one that runs does so. */
 static void on_keepalive(void *ctx)
 {
     struct batch_part *p = ctx;
