@@ -178,6 +178,7 @@ static void remove_old(struct fleet_view *v, struct map *m, size_t round_offset,
         if (places)
             count_place(v, old.at[i].value, (uint32_t)-1);
         v->places_gone |= places;
+        v->nodes_gone |= m == &v->nodes;
         (void)map_take(m, map_slot_key(&old.at[i]));
         free(old.at[i].value);
     }
@@ -387,6 +388,18 @@ static void publish_node(struct fleet_view *v, struct seen_node *n, struct place
     place_table_set_node(t, slot, &node);
 }
 
+/* Removes lost nodes that the store has no longer: they were forgotten. */
+static void publish_gone_nodes(struct fleet_view *v, struct place_table *t)
+{
+    struct fleet_node node;
+
+    for (uint32_t slot = 0; v->nodes_gone && slot < FLEET_NODES_MAX; slot++)
+        if (place_table_node(t, slot, &node) && !node.is_self && node.state == FLEET_LOST &&
+            !fleet_view_node(v, node.name))
+            place_table_remove_node(t, slot);
+    v->nodes_gone = false;
+}
+
 /* Removes places that the store has no longer. */
 static void publish_gone(struct fleet_view *v, struct place_table *t)
 {
@@ -423,6 +436,7 @@ size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t 
     for (size_t at = 0; (slot = map_next(&v->places, &at));)
         refused += !publish_place(v, slot->value, t);
     publish_gone(v, t);
+    publish_gone_nodes(v, t);
     place_table_set_orders(t, v->stored_edition);
     return refused;
 }

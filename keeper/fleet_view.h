@@ -60,10 +60,10 @@ struct fleet_view {
     uint64_t stored_edition;
     uint64_t listed_edition; /* edition in the entry that was reported last */
     uint32_t orders_round;
-    uint32_t round;       /* number of lists that have ended */
-    uint64_t unbroken_ms; /* since when changes are seen without a gap; 0: not yet */
-    bool places_gone;     /* since the last publication */
-    bool counted;         /* the places of nodes, for this publication */
+    uint32_t round;               /* number of lists that have ended */
+    uint64_t unbroken_ms;         /* since when changes are seen without a gap; 0: not yet */
+    bool places_gone, nodes_gone; /* since the last publication */
+    bool counted;                 /* the places of nodes, for this publication */
     uint32_t places_of_block[FLEET_BLOCKS]; /* those that are not vacant */
 };
 

@@ -165,7 +165,8 @@ int fleet_command(int argc, char **argv)
     if (argc != 3 || strcmp(argv[1], "check") != 0) {
         fprintf(stderr,
                 "usage: rollgate fleet check URL [--json] | status | endpoints | drain NODE |\n"
-                "                      take INDEX --incomplete --fleet URL\n");
+                "                      take INDEX --incomplete --fleet URL | forget NODE --fleet "
+                "URL\n");
         return 2;
     }
     if (store_url_parse(str_cstr(argv[2]), &url, &e)) {

@@ -4,6 +4,7 @@
  *
  *     take INDEX --incomplete   claim, delete the logs that may lack records, release: the next
  *                               owner is a living node, which reports all other ids as lost
+ *     forget NODE               delete its entries, if no place needs them
  */
 #include "supervisor/fleet_repair.h"
 
@@ -26,7 +27,8 @@
 #include "common/proc/command_line.h"
 #include "supervisor/terminal_text.h"
 
-static const char USAGE[] = "usage: rollgate fleet take INDEX --incomplete --fleet URL\n";
+static const char USAGE[] =
+    "usage: rollgate fleet take INDEX --incomplete | forget NODE --fleet URL\n";
 
 enum { LIMIT_MS = 5000, LEASE_MS = 5000 /* of nodes whose entries do not say it */ };
 
@@ -41,7 +43,7 @@ struct repair {
     bool listing, answered;
     enum store_verdict verdict;
     struct store_answer got; /* without texts */
-    char owner[TERMINAL_NAME];
+    char owner[TERMINAL_NAME], value[TERMINAL_NAME];
     char why[TERMINAL_NAME]; /* "": the store answers */
     VEC(struct str) logs;    /* of a place */
     struct map complete;     /* those that have all records */
@@ -56,6 +58,7 @@ static void on_answer(void *ctx, const struct store_answer *a)
     r->answered = true;
     r->got = *a;
     (void)terminal_name(a->owner, r->owner);
+    (void)terminal_name(a->value, r->value);
     if (a->verdict == STORE_LOST || a->verdict == STORE_FAILED)
         (void)terminal_name(str_cstr(a->why), r->why);
     for (size_t i = 0; i < a->n_texts && a->logs; i++) {
@@ -291,6 +294,44 @@ static int take_place(struct repair *r, const struct taken_place *t)
     return 0;
 }
 
+/* --- forget --- */
+
+/* Returns why a place prevents the deletion. */
+static const char *name_obstacle(enum store_verdict verdict)
+{
+    return verdict == STORE_CONFLICT     ? "has sessions"
+           : verdict == STORE_INCOMPLETE ? "is not whole: see rollgate fleet take"
+                                         : "has an owner: wait until no node needs it";
+}
+
+static int forget_node(struct repair *r, struct str node)
+{
+    uint64_t beat;
+    char key[FLEET_NAME_MAX + 8], place[TERMINAL_NAME + 8];
+
+    (void)snprintf(key, sizeof(key), "node:%.*s", (int)MIN_OF(node.len, (size_t)FLEET_NAME_MAX),
+                   node.p);
+    if (list_entries(r))
+        return -1;
+    if (!find_entry(r, key))
+        return refuse("the fleet", "has no node ", node);
+    beat = find_beat(r, node);
+    if (list_later(r))
+        return -1;
+    redis_store_forget(r->store, node, beat, begin_call(r));
+    while (!r->answered)
+        (void)loop_poll(r->loop, -1);
+    if (r->got.verdict == STORE_ALIVE)
+        return refuse("it lives:", "node ", node);
+    (void)snprintf(place, sizeof(place), "place %s", r->value);
+    if (r->got.verdict != STORE_DONE && r->value[0])
+        return refuse(place, name_obstacle(r->got.verdict), STR(""));
+    if (await_done(r, "the node was not forgotten"))
+        return -1;
+    printf("node %.*s is forgotten, and its indexes are free\n", (int)node.len, node.p);
+    return 0;
+}
+
 /* --- commands --- */
 
 static int run_take(struct repair *r, const char *word, bool incomplete)
@@ -325,7 +366,7 @@ static void repair_done(struct repair *r)
 
 bool fleet_repair_has_command(const char *word)
 {
-    return strcmp(word, "take") == 0;
+    return strcmp(word, "take") == 0 || strcmp(word, "forget") == 0;
 }
 
 int fleet_repair_command(int argc, char **argv)
@@ -336,15 +377,19 @@ int fleet_repair_command(int argc, char **argv)
     struct err e = {0};
     int status = 2;
 
-    if (argc != 2 || !url) {
+    bool takes = strcmp(argv[0], "take") == 0;
+
+    if (argc != 2 || !url || (incomplete && !takes)) {
         fprintf(stderr, "%s", USAGE);
         return 2;
     }
     log_setup("fleet", LOG_ERROR, LOG_TEXT);
     r.loop = loop_new(&e);
     r.store = r.loop ? redis_store_open(r.loop, str_cstr(url), LIMIT_MS, &e) : NULL;
-    if (r.store)
+    if (r.store && takes)
         status = run_take(&r, argv[1], incomplete);
+    else if (r.store)
+        status = forget_node(&r, str_cstr(argv[1])) ? 1 : 0;
     else
         fprintf(stderr, "rollgate fleet: %s\n", e.text);
     repair_done(&r);

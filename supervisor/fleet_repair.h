@@ -1,5 +1,5 @@
-/* `rollgate fleet take`: what an operator decides about a lost node, because no living node can.
- * The command needs only the store. */
+/* `rollgate fleet take` and `forget`: what an operator decides about a lost node, because no living
+ * node can. The command needs only the store. */
 #ifndef RG_SUPERVISOR_FLEET_REPAIR_H
 #define RG_SUPERVISOR_FLEET_REPAIR_H
 

@@ -307,6 +307,12 @@ void place_table_set_node(struct place_table *t, uint32_t slot, const struct fle
     count_change(t);
 }
 
+void place_table_remove_node(struct place_table *t, uint32_t slot)
+{
+    atomic_store_explicit(&t->nodes[slot].version, 0, memory_order_release);
+    count_change(t);
+}
+
 uint32_t place_table_self(const struct place_table *t)
 {
     uint32_t self = atomic_load_explicit(&t->self, memory_order_acquire);

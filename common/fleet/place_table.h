@@ -182,6 +182,7 @@ void place_table_remove(struct place_table *t, uint32_t index);
 uint32_t place_table_slot(const struct place_table *t, const char *name);
 
 void place_table_set_node(struct place_table *t, uint32_t slot, const struct fleet_node *node);
+void place_table_remove_node(struct place_table *t, uint32_t slot);
 void place_table_set_self(struct place_table *t, uint32_t slot);
 
 /* Epoch 0: the place is not owned any longer. Before answers_ms nothing of the place is answered.

@@ -128,16 +128,6 @@ static struct str log_key(struct redis_store *s, uint32_t place, struct str sess
     return place_key(s, "log:{", place, session);
 }
 
-static struct str index_key(struct redis_store *s)
-{
-    return make_key(s, STR("index"));
-}
-
-static struct str channel(struct redis_store *s)
-{
-    return make_key(s, STR("changes"));
-}
-
 static struct str decimal(struct redis_store *s, uint64_t number)
 {
     return arena_printf(&s->arena, "%llu", (unsigned long long)number);
@@ -326,7 +316,7 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
     const struct str words[] = {
         entry_key(s, claim->place),
         make_key(s, arena_printf(&s->arena, "block:%u", (unsigned)claim->block)),
-        index_key(s),
+        make_key(s, STR("index")),
         sessions_key(s, claim->place),
         complete_key(s, claim->place),
         claim->me,
@@ -334,7 +324,7 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         decimal(s, claim->known),
         flag(claim->incomplete),
         name_place(s, claim->place),
-        channel(s),
+        make_key(s, STR("changes")),
         decimal(s, claim->reads)};
 
     struct redis_call *c = new_call(s, call, redis_read_claim);
@@ -358,7 +348,7 @@ static void redis_renew(struct store *store, struct str node, const struct store
     for (size_t i = 0; i < n; i++)
         resp_add_word(out, entry_key(s, at[i].place));
     resp_add_word(out, node);
-    resp_add_word(out, channel(s));
+    resp_add_word(out, make_key(s, STR("changes")));
     for (size_t i = 0; i < n; i++) {
         resp_add_number(out, at[i].epoch);
         resp_add_word(out, flag(at[i].whole));
@@ -461,8 +451,8 @@ static void redis_put(struct store *store, struct str key, struct str value, uin
 {
     struct redis_store *s = store_of(store);
     const struct str words[] = {
-        make_key(s, key),    index_key(s), make_key(s, STR("beats")), key, value,
-        decimal(s, edition), channel(s)};
+        make_key(s, key),    make_key(s, STR("index")),  make_key(s, STR("beats")), key, value,
+        decimal(s, edition), make_key(s, STR("changes"))};
 
     call_script(s, SCRIPT_put, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_edition));
 }
@@ -471,8 +461,9 @@ static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
                           struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    const struct str words[] = {entry_key(s, place), sessions_key(s, place), complete_key(s, place),
-                                decimal(s, epoch),   name_place(s, place),   channel(s)};
+    const struct str words[] = {entry_key(s, place),    sessions_key(s, place),
+                                complete_key(s, place), decimal(s, epoch),
+                                name_place(s, place),   make_key(s, STR("changes"))};
 
     call_script(s, SCRIPT_release, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
@@ -480,9 +471,19 @@ static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
 void redis_store_erase(struct store *store, struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    const struct str words[] = {index_key(s), buf_str(&s->prefix)};
+    const struct str words[] = {make_key(s, STR("index")), buf_str(&s->prefix)};
 
     call_script(s, SCRIPT_erase, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
+}
+
+void redis_store_forget(struct store *store, struct str node, uint64_t beat, struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    const struct str words[] = {make_key(s, STR("index")), make_key(s, STR("beats")),
+                                buf_str(&s->prefix), node, decimal(s, beat)};
+
+    call_script(s, SCRIPT_forget, 2, words, ARRAY_LEN(words),
+                new_call(s, call, redis_read_edition));
 }
 
 void redis_store_reconnect(struct store *store, const char *why)
@@ -561,7 +562,7 @@ static void list_entries(struct redis_store *s, struct str name)
     struct buf *out = begin_script(s, s->link, SCRIPT_list, 1, 2 + (name.p != NULL));
 
     *l = (struct entry_listing){.store = s, .round = s->watching.round, .all = !name.p};
-    resp_add_word(out, index_key(s));
+    resp_add_word(out, make_key(s, STR("index")));
     resp_add_word(out, buf_str(&s->prefix));
     if (name.p)
         resp_add_word(out, name);
@@ -601,7 +602,7 @@ static void begin_watch(struct redis_store *s)
     s->watching.round++;
     resp_begin_command(out, 2);
     resp_add_word(out, STR("SUBSCRIBE"));
-    resp_add_word(out, channel(s));
+    resp_add_word(out, make_key(s, STR("changes")));
     redis_link_end(s->watching.link, on_subscribed, s);
 }
 

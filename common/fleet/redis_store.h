@@ -40,6 +40,12 @@ void redis_store_info(struct store *s, struct store_call call);
  * an answer end later, with STORE_LOST. Not from within a function of the store. */
 void redis_store_reconnect(struct store *s, const char *why);
 
+/* Deletes the entries of a lost node, whose beat is still this one: its own, those of its blocks
+ * and of their places. STORE_ALIVE: it has beaten. Otherwise `value` is the index of a place that
+ * has sessions (STORE_CONFLICT), is not whole (STORE_INCOMPLETE) or has an owner (STORE_OVERTAKEN).
+ */
+void redis_store_forget(struct store *s, struct str node, uint64_t beat, struct store_call call);
+
 /* Deletes everything of this fleet's name. */
 void redis_store_erase(struct store *s, struct store_call call);
 

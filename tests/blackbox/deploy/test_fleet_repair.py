@@ -1,4 +1,4 @@
-"""What an operator decides about a lost node: `rollgate fleet take`."""
+"""What an operator decides about a lost node: `rollgate fleet take` and `forget`."""
 import os
 import re
 import signal
@@ -111,3 +111,27 @@ def test_what_take_refuses(fleet):
     refused(command(fleet, "take", str(index + 9), "--incomplete"), f"place {index + 9} does not exist, and its node lives: b")
     refused(command(fleet, "take", "w7", "--incomplete"), '"w7" is no index', 2)
     refused(command(fleet, "take", "--incomplete"), "usage", 2)
+
+
+def test_a_lost_node_without_sessions_is_forgotten(fleet):
+    for node in "ac":
+        fleet.add(node).start().allow(*ODD)
+    session = fleet.create("a")
+    assert fleet.chat("a", session, "one").status == 200
+    wait_whole(fleet, session)
+    refused(command(fleet, "forget", "x"), "no node x")
+    refused(command(fleet, "forget", "b"), "it lives: node b")
+    block = fleet.block("c")
+    for node in "ac":
+        fleet.lose(node)
+    g.wait_until(lambda: fleet.owner(block * 256) == "", 20, "nobody needs the place")
+    assert fleet.chat("b", session, "two").status == 200
+    refused(command(fleet, "forget", "a"), f"place {index_of(session['session_id'])} has sessions")
+    assert fleet.entry("node:a") and fleet.entry("block:1")
+    out = command(fleet, "forget", "c")
+    assert out.returncode == 0 and "forgotten" in out.stdout, out
+    assert not [e for e in ("node:c", f"block:{block}", f"place:{{{block * 256}}}") if fleet.entry(e)]
+    g.wait_until(lambda: fleet.state("b", "c") is None, 20, "nodes see it after the next list")
+    assert fleet.state("b", "a") == "lost" and fleet.chat("b", session, "three").status == 200
+    fleet.add("d").start()
+    assert fleet.block("d") == block
