@@ -31,7 +31,7 @@ static bool is_repeatable(const struct http1_head *h)
 static void keep_request(struct conn *c, const struct http1_head *h, const struct route *route)
 {
     c->old = h->minor == 0;
-    c->closing = !h->keep_alive || c->hub->draining;
+    c->closing = !h->keep_alive || gate_ends_connections(c->hub);
     c->messages_dialect = route->messages;
     memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
     c->session[route->session.len] = 0;

@@ -106,6 +106,11 @@ static int check_head(const struct http1_head *h, bool local, struct err *e)
     return 0;
 }
 
+bool gate_ends_connections(const struct hub *h)
+{
+    return h->draining || atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed);
+}
+
 /* The node that forwarded such a request looks for the new owner after a 421. */
 static bool is_of_left_place(const struct heritage *h, const struct http1_head *head)
 {

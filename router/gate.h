@@ -6,6 +6,8 @@
 #ifndef RG_ROUTER_GATE_H
 #define RG_ROUTER_GATE_H
 
+#include <stdbool.h>
+
 #include "common/base/str.h"
 
 struct conn;
@@ -38,5 +40,9 @@ int gate_check(const struct conn *c, const struct http1_head *head, const struct
  * connection counts under its key. Returns -1 with ERR_OVERLOADED (counted) if that key has reached
  * its limit of connections. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e);
+
+/* Reports whether each connection ends with its next answer. Clients of a node that leaves its
+ * fleet connect again, to another node if a front chooses. */
+bool gate_ends_connections(const struct hub *h);
 
 #endif

@@ -612,6 +612,7 @@ TEST(fleet_routes, a_node_that_leaves_passes_on_what_any_worker_serves)
     node_hears(&f, B, "\r\n\r\n");
     say(f.link, FOUND);
     expect(&f, "HTTP/1.1 200", "ok");
+    cr_assert(strstr(f.text, "\r\nConnection: close\r\n"));
     ask(&f, "GET /stats?node=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect(&f, "HTTP/1.1 503", "\"draining\"");
     ask(&f, "GET /sessions?here=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
