@@ -196,6 +196,7 @@ global
 defaults
   mode http
   timeout connect 1s
+  timeout check 5s
   timeout client 300s
   timeout server 300s
   retries 2
@@ -428,6 +429,8 @@ class Agents:
         g.wait_until(lambda: any(a.fault for a in self.all) or all(len(a.answers) >= n for a, n in wanted.items()), 60, "all agents are answered")
 
     def __exit__(self, kind, *_):
+        if kind:
+            self.fleet.switch.heal()        # else they would wait
         for agent in self.all:
             agent.ended.set()
         for agent in self.all:

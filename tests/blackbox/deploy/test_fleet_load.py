@@ -155,9 +155,10 @@ CABLES = {"of its node": ["b"], "of all": ["b", "c", "store"]}
 
 @pytest.mark.cases(3)
 @pytest.mark.parametrize("cable", CABLES)
-@pytest.mark.parametrize("middle,length,outcomes", [("answer", 100, ["answered", "refused"]), ("body", 300_000, ["refused", "cut"]), ("stream", 100, ["cut"])])
-def test_a_cable_is_cut_in_the_middle(held, middle, length, outcomes, cable):
-    """Node b sends a call on to node a, and the cable between them is cut. If a keeps its other cables, it keeps the session."""
+@pytest.mark.parametrize("middle,length", [("answer", 100), ("body", 300_000), ("stream", 100)])
+def test_a_cable_is_cut_in_the_middle(held, middle, length, cable):
+    """Node b sends a call on to node a, and the cable between them is cut. If a keeps its other cables, it keeps the session. A call
+    that is not answered is repeated; its answer is recorded once."""
     fleet, engine = held
     for _ in range(ROUNDS):
         fleet.wait_settled()
@@ -181,9 +182,7 @@ def test_a_cable_is_cut_in_the_middle(held, middle, length, outcomes, cable):
         engine.otherwise, engine.give_up = lambda body, plan=plan: plan, None
         fleet.switch.heal()
         go.set()
-        outcome = call.outcome()
-        assert outcome in outcomes
-        if outcome != "answered":
+        if call.outcome() != "answered":
             call = Call(fleet["c"], session, length, middle == "stream")
             call.send(0, 1)
             assert call.outcome() == "answered"
@@ -212,7 +211,7 @@ def test_an_order_reaches_no_node_that_is_cut_off(fleet):
             answer = fleet["b"].post("/admin/weight_version", {"version": new}, headers=AS_ADMIN, timeout=60)
             assert answer.status == 503 and answer.json()["error"]["code"] == "fleet_partial" and "(a)" in answer.text, answer.text
             after = time.monotonic()
-            wait_claimed(fleet, "a")
+            g.wait_until(lambda: fleet.state("c", "a") == "lost", 20, "a is lost")
             answer = fleet["c"].post("/admin/weight_version", {"version": new}, headers=AS_ADMIN, timeout=60)
             assert answer.status == 200 and answer.json()["nodes"] == {"a": "lost", "b": "obeyed", "c": "obeyed"}, answer.text
             leases(1)
