@@ -36,6 +36,7 @@ def play(scenes, args):
             gate.destroy()
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
+    return results
 
 
 def note(row, results):
