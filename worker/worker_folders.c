@@ -95,8 +95,7 @@ static void serve_folder(void *ctx)
 
 /* --- choosing --- */
 
-/* Parses "worker-INDEX.END" and "worker-INDEX.END-N", and "dispatcher.released" like these. A lost
- * dispatcher's folder is kept, because groups are not compared. */
+/* Parses "worker-INDEX.END" and "worker-INDEX.END-N", and "dispatcher.END" like these. */
 static bool parse_name(const char *name, uint32_t *ret_index, bool *ret_lost)
 {
     struct str text = str_cstr(name), end;
@@ -112,7 +111,7 @@ static bool parse_name(const char *name, uint32_t *ret_index, bool *ret_lost)
     end = str_sub(text, dot + 1, SIZE_MAX);
     *ret_index = (uint32_t)index;
     *ret_lost = str_starts(end, STR(PLACE_FOLDER_LOST));
-    return (*ret_lost && index != FLEET_DISPATCHER) || str_starts(end, STR(PLACE_FOLDER_RELEASED));
+    return *ret_lost || str_starts(end, STR(PLACE_FOLDER_RELEASED));
 }
 
 /* Reports whether the store has all records of the place's owner. */

@@ -8,12 +8,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "common/fleet/copy_log.h"
 #include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
 #include "common/fleet/second_copy.h"
 #include "common/journal/journal.h"
 #include "common/journal/scan.h"
@@ -28,6 +31,7 @@
 struct old_log {
     struct copy_log *log; /* numbers of its needed records */
     VEC(uint64_t) hashes; /* of all its records */
+    VEC(bool) awaited;    /* whether an answer waited for the record */
     bool begins, ended;   /* the first record is its beginning; it has an end */
     bool stored;          /* the store has a log: */
     uint64_t first, next; /* its records are first .. next-1 */
@@ -51,25 +55,59 @@ static void begin_log(struct old_log *l)
     vec_done(&l->log->numbers);
     vec_done(&l->log->fragments);
     vec_clear(&l->hashes);
+    vec_clear(&l->awaited);
     l->begins = true;
     l->ended = false;
 }
 
+static void add_record(struct old_log *l, const struct copy_role *role, struct str payload,
+                       bool is_awaited)
+{
+    (void)copy_log_add(l->log, role, (uint32_t)l->hashes.n);
+    *vec_push(&l->hashes) = str_hash(payload, 0);
+    *vec_push(&l->awaited) = is_awaited;
+}
+
+/* A record of the dispatcher: JSON, whose member `t` is its kind (dispatcher/book_record.h). */
+static void add_group_record(struct old_journal *f, const struct scan_record *r)
+{
+    static const struct copy_role plain = {0};
+    struct old_log *l = get_log(f, r->id);
+    const struct json *v = NULL;
+    struct arena a = {0};
+    struct str kind;
+    struct err e;
+
+    (void)json_parse(&a, r->payload, &v, &e);
+    kind = json_string(json_get(v, "t"));
+    if (str_eq_c(kind, "group") && !json_is_true(json_get(v, "continues")))
+        begin_log(l);
+    l->ended = str_eq_c(kind, "acked");
+    add_record(l, &plain, r->payload,
+               !str_eq_c(kind, "told") && !str_eq_c(kind, "deadline") &&
+                   !str_eq_c(kind, "returned"));
+    arena_done(&a);
+}
+
 static void on_record(void *ctx, const struct scan_record *r)
 {
+    struct old_journal *f = ctx;
     const char *kind = session_record_kind(r->payload);
     struct copy_role role;
     struct old_log *l;
 
+    if (f->index == FLEET_DISPATCHER) {
+        add_group_record(f, r);
+        return;
+    }
     if (!kind || str_eq_c(r->id, JOURNAL_NOTE))
         return;
-    l = get_log(ctx, r->id);
+    l = get_log(f, r->id);
     if (strcmp(kind, "create") == 0)
         begin_log(l);
     l->ended = l->ended || strcmp(kind, "end") == 0;
     role = ledger_read_role(r->payload, l->log->fragments.n > 0);
-    (void)copy_log_add(l->log, &role, (uint32_t)l->hashes.n);
-    *vec_push(&l->hashes) = str_hash(r->payload, 0);
+    add_record(l, &role, r->payload, session_record_is_awaited(r->payload));
 }
 
 /* Damaged bytes were reported when the journal was open. */
@@ -212,9 +250,13 @@ MAY_PAUSE static int find_difference(const struct old_journal *f, const struct o
 
 static void report_missing(struct old_journal *f, const struct old_log *l, size_t from)
 {
-    size_t n = l->log->numbers.n - from;
     struct str id = copy_log_id(l->log);
+    size_t n = 0;
 
+    for (size_t i = from; i < l->log->numbers.n; i++)
+        n += l->awaited.at[l->log->numbers.at[i]];
+    if (n == 0)
+        return;
     f->missing += n;
     buf_printf(&f->report, "%.*s from %zu: %zu\n", (int)id.len, id.p, from, n);
     log_error(&(struct log_scope){.session = id},
@@ -229,7 +271,7 @@ MAY_PAUSE static int compare_log(struct old_journal *f, const struct old_log *l)
 
     if (!l->begins || n == 0 || (l->stored && l->first > 0) || (l->ended && !l->stored))
         return 0;
-    if (!l->stored && f->age_ms >= f->remembered_ms) {
+    if (!l->stored && (f->index == FLEET_DISPATCHER || f->age_ms >= f->remembered_ms)) {
         f->unjudged++;
         return 0;
     }
@@ -261,6 +303,7 @@ void old_journal_done(struct old_journal *f)
 
         copy_log_free(l->log);
         vec_done(&l->hashes);
+        vec_done(&l->awaited);
         free(l);
     }
     map_done(&f->logs);

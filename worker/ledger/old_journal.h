@@ -1,10 +1,12 @@
 /*
  * struct old_journal: the journal of a place that this node had, compared with the store's records.
  * The store may lack records that only this journal has: a failover has lost them before the node
- * was lost. Some may never have been answered.
+ * was lost. Records that no answer waits for do not count. Of the others some may never have been
+ * answered.
  *
  * A session without a log in the store has ended since, or is lost. Its end is remembered for
- * --tombstone-ttl. If the journal is older, the session is only counted.
+ * --tombstone-ttl. If the journal is older, the session is only counted. So is
+ * a group of the dispatcher, because the end of a group is not remembered.
  */
 #ifndef RG_LEDGER_OLD_JOURNAL_H
 #define RG_LEDGER_OLD_JOURNAL_H

@@ -263,12 +263,19 @@ def test_a_drained_dispatcher_moves_at_once(fleet):
 def test_a_frozen_dispatcher_is_replaced_and_ends(fleet):
     owner, other = owner_and_other(fleet)
     submit(Front(fleet[owner]), "one")
+    claim(Front(fleet[owner]), "r", 1)
     wait_whole(fleet)
     fleet.freeze(owner)
+    fleet[owner].allow("store lacks records of a place")
+    fleet.server.ask("RPOP", f"rg:{fleet.name}:log:{{d}}:one")      # a failover has lost the claim
     g.wait_until(lambda: fleet.owner("d") == other, 20, "the dispatcher is claimed")
     submit(Front(fleet[other]), "two")
     fleet.thaw(owner)
     g.wait_until(lambda: folders(fleet[owner]) == ["dispatcher.lost"], 20, "its folder is put aside")
+    compared = f"{fleet[owner].folder}/state/dispatcher.lost/compared"
+    g.wait_until(lambda: os.path.exists(compared), 20, "the folder is compared")
+    with open(compared, encoding="ascii") as f:
+        assert f.read() == "one from 1: 1\n"
     assert list(groups(Front(fleet[owner]))) == ["one", "two"]
     submit(Front(fleet[owner]), "three")
     wait_whole(fleet)

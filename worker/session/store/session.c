@@ -409,6 +409,26 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     return rc;
 }
 
+bool session_record_is_awaited(struct str record)
+{
+    struct record_in r = record_in_of(record);
+    struct record_head h;
+
+    if (!record_read_head(&r, &h))
+        return false;
+    switch (h.type) {
+    case RECORD_DELIVERED:
+    case RECORD_EXPORTED:
+    case RECORD_ORIGIN:
+    case RECORD_BUDGET:
+        return false;
+    case RECORD_SINK:
+        return record_u(&r) != SESSION_SINK_SPOOLED;
+    default:
+        return true;
+    }
+}
+
 const char *session_record_kind(struct str record)
 {
     static const char *const kinds[] = {

@@ -314,6 +314,10 @@ void session_delivered_record(struct str id, uint64_t brief, uint64_t now_ms, st
 /* Reports whether it is such a record, and of which call. */
 bool session_record_delivered(struct str record, uint64_t *ret_brief);
 
+/* Returns false if no answer waits for such a record, so that its loss is not the loss of anything
+ * that was answered. */
+bool session_record_is_awaited(struct str record);
+
 /* Returns the kind of a record as a word: "create", "commit" ...; NULL if it is not a session's. */
 const char *session_record_kind(struct str record);
 
