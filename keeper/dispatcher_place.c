@@ -71,7 +71,7 @@ static uint64_t claim_first(struct fleet_keeper *k, uint64_t now_ms)
     }
     if (now_ms < due_ms)
         return due_ms;
-    ownership_claim_first(k, FLEET_DISPATCHER, ownership_has_folder(k, FLEET_DISPATCHER));
+    ownership_claim_first(k, FLEET_DISPATCHER);
     return 0;
 }
 

@@ -136,10 +136,11 @@ void join_restore(struct fleet_keeper *k);
 
 /* --- ownership.c --- */
 
-/* Claims all places that the store says are this node's, and those of its block without an owner
- * that have sessions. Then claims vacant and new ones until `wanted` of the block are owned or
- * claimed. Returns the number of those that are owned now. Ends the process if the block has too
- * few. A node that leaves claims nothing. */
+/* Claims all places that the store says are this node's, those of its block without an owner that
+ * have sessions, and at the start those in its state folder that the store lacks. Then claims
+ * vacant and new ones until `wanted` of the block are owned or claimed. Returns the number of those
+ * that are owned now. Ends the process if the block has too few. A node that leaves claims nothing.
+ */
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
 
 /* Claims new places that workers of this node need, and those whose claim had no answer. */
@@ -158,9 +159,9 @@ bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place 
  * lack records of it: no node claims it. */
 bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p);
 
-/* Makes the first entry of a place. `has_records`: this node has earlier records, so the place is
- * not whole until the store has them. */
-void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool has_records);
+/* Makes the first entry of a place. If this node has its folder, the place is not whole until the
+ * store has the records, and the node with the newest folder gets it. */
+void ownership_claim_first(struct fleet_keeper *k, uint32_t index);
 
 /* Enters a place that this node had before its upgrade, without a claim. False: it did not. */
 bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p);

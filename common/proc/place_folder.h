@@ -19,6 +19,9 @@ enum { PLACE_FOLDER_MAX = 4096 + 64 };
 /* Reports whether there is a folder of that index. */
 bool place_folder_exists(const char *state_dir, uint32_t index);
 
+/* Returns when a file of the folder was changed last, by the wall clock; 0: there is none. */
+uint64_t place_folder_newest_ms(const char *state_dir, uint32_t index);
+
 /* Renames the folder to NAME.END, or to the next name that no file has, and returns the new
  * path. Returns 0; 1 if there is no folder; -1 with ERR_IO. */
 int place_folder_rename(const char *state_dir, uint32_t index, const char *end,

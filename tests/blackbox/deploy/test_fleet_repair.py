@@ -8,7 +8,7 @@ import gateway as g
 import pytest
 
 from fleet_kit import AS_ADMIN, Fleet, Later, index_of
-from store_kit import Driver
+from store_kit import Driver, Server
 from test_fleet_adopt import LEASE, ODD, records, wait_whole
 
 
@@ -135,3 +135,33 @@ def test_a_lost_node_without_sessions_is_forgotten(fleet):
     assert fleet.state("b", "a") == "lost" and fleet.chat("b", session, "three").status == 200
     fleet.add("d").start()
     assert fleet.block("d") == block
+
+
+def test_nodes_restore_all_sessions_to_a_new_store(fleet):
+    """The store is gone for good: nodes start again with the address of another one. Adopted places return, too."""
+    for node in "ac":
+        fleet.add(node).start().allow(*ODD)
+    sessions = {node: fleet.create(node) for node in "abc"}
+    for session in sessions.values():
+        assert fleet.chat("b", session, "one").status == 200
+        wait_whole(fleet, session)
+    adopted = index_of(sessions["c"]["session_id"])
+    fleet.lose("c")
+    g.wait_until(lambda: fleet.owner(adopted) in ("a", "b"), 20, "its place is adopted")
+    assert fleet.chat("b", sessions["c"], "two").status == 200
+    wait_whole(fleet, sessions["c"])
+    had = {node: records(fleet, "b", session) for node, session in sessions.items()}
+    fleet.server.stop()
+    with Server(fleet.folder / "other") as other:
+        for node in "ab":
+            fleet[node].stop()
+            fleet[node].settings["fleet"] = other.url(fleet.name)
+        fleet.server = other
+        for node in "ab":
+            fleet[node].start()
+        for node, session in sessions.items():
+            g.wait_until(lambda session=session: fleet.chat("a", session, "more").status == 200, 30, "it goes on")
+            assert records(fleet, "a", session)[:len(had[node])] == had[node]
+            wait_whole(fleet, session)
+        for node in "ab":
+            fleet[node].stop()

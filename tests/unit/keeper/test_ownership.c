@@ -200,7 +200,7 @@ TEST(ownership, a_first_entry_is_not_whole_if_its_sessions_are_here)
 /* Claims the place with the base of an earlier claim, as after the store has forgotten that one. */
 static bool answers_after_claim(struct keeper_case *f, uint32_t index, uint64_t epoch)
 {
-    ownership_claim_first(&f->k, index, true);
+    ownership_claim_first(&f->k, index);
     cr_assert_eq(f->store.n, 1);
     answer_claim(&f->store,
                  &(struct store_answer){.verdict = STORE_DONE, .epoch = epoch, .base = 1});
@@ -211,8 +211,11 @@ static bool answers_after_claim(struct keeper_case *f, uint32_t index, uint64_t 
 TEST(ownership, a_forgotten_place_waits_a_lease_unless_it_was_renewed_within_one)
 {
     struct keeper_case f;
+    char path[80];
 
     begin_case(&f);
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", f.folder, OWN);
+    cr_assert_eq(mkdir(path, 0700), 0);
     cr_assert_not(answers_after_claim(&f, OWN, 10), "it was never renewed");
     cr_assert_not(answers_after_claim(&f, OWN, 11), "it was renewed, but it waits already");
     cr_assert(place_table_set_own(f.k.table, OWN, 12, 0));
@@ -221,6 +224,7 @@ TEST(ownership, a_forgotten_place_waits_a_lease_unless_it_was_renewed_within_one
     cr_assert(place_table_set_own(f.k.table, OWN, 14, 0));
     place_table_set_renewed(f.k.table, OWN, clock_boot_ms());
     cr_assert(answers_after_claim(&f, OWN, 15));
+    cr_assert_eq(rmdir(path), 0);
     end_case(&f);
 }
 
