@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What a fleet costs, and how long its sessions pause: real nodes and a real redis-server on this machine.
 
-    scripts/bench fleet [--scenes turn,latency,forward,lost,drained,emptied,beats,lists] [--base BINARY] [--sessions 1000]
+    scripts/bench fleet [--scenes turn,latency,forward,lost,drained,emptied,beats,lists] [--base BINARY] [--sessions 1000] [--write]
 
 turn      8 sessions x 60 growing turns, with --fleet and without, and with --base a gateway of an older binary; rounds take turns.
           CPU of worker, router and store for each turn, one call at a time and 8 calls at once
@@ -14,6 +14,7 @@ emptied   the store loses all of --megabytes: time until the place is whole agai
 beats     the store's CPU a second for 64 nodes with 4 places each, in percent of a core
 lists     the first page of 30,000 sessions of three nodes, from a node
 
+--write puts the figures of these scenes into docs/benchmarks/fleet.md, beside their goals and the machine's load.
 CPU is the clock of the process, so other work on the machine does not count. Latencies and times are wall time.
 """
 import asyncio
@@ -429,6 +430,46 @@ SCENES = {"turn": turn, "latency": latency, "forward": forward, "lost": lost, "d
           "lists": lists}
 
 
+# --- the page ---
+
+PAGE = g.ROOT / "docs/benchmarks/fleet.md"
+BEGIN = "<!-- written by scripts/bench fleet --write -->"
+FIGURES = [  # what is measured, its row, and each value with its goal
+    ("worker CPU of a turn in a fleet minus without, one call at a time, us", {"scene": "turn", "at_once": 1, "how": "fleet"},
+     [("added_us", 15)]),
+    ("the same, 8 calls at once, us", {"scene": "turn", "at_once": 8, "how": "fleet"}, [("added_us", 5)]),
+    ("store CPU of a turn, one call at a time, us", {"scene": "turn", "at_once": 1, "how": "fleet"}, [("store_us", 80)]),
+    ("CPU of a turn without `--fleet`, ratio to the last commit before fleets", {"scene": "turn", "at_once": 1, "how": "alone"},
+     [("ratio_to_base", 1.01)]),
+    ("turn at rest, added p50 and p99, ms", {"scene": "latency", "how": "added"}, [("p50_ms", 0.3), ("p99_ms", 2)]),
+    ("forwarded small request, CPU of the router in between, us", {"scene": "forward", "through": "b"}, [("router_b_us", 35)]),
+    ("lost node with 1,000 sessions of 20 turns, last answer to next answer, p50 and p99, ms", {"scene": "lost", "how": "killed"},
+     [("p50_ms", 6000), ("p99_ms", 9000)]),
+    ("drained node with 1,000 sessions, longest time without an answer, ms; failed calls", {"scene": "drained", "how": "drained"},
+     [("max_ms", 200), ("failed", 0)]),
+    ("emptied store, 250 MB of a node, until whole, s", {"scene": "emptied"}, [("whole_s", 3)]),
+    ("beats of 63 nodes with 4 places each, percent of a core of the store", {"scene": "beats"}, [("renewals_percent", 1)]),
+    ("first page of 30,000 sessions of three nodes, p50, ms", {"scene": "lists", "query": "-"}, [("p50_ms", 50)]),
+]
+
+
+def write_page(results):
+    """Replaces the lines of the scenes that were played."""
+    head, _, lines = PAGE.read_text().partition(BEGIN)
+    old = {line.split(" | ")[0].removeprefix("| "): line for line in lines.splitlines()}
+    lines = ["| figure | measured | goal | met | load |", "|---|---|---|---|---|"]
+    for what, asked, values in FIGURES:
+        row = next((r for r in results if asked.items() <= r.items() and values[0][0] in r), None)
+        if row:
+            goals, found = [goal for _, goal in values], [row[key] for key, _ in values]
+            met = all(value <= goal for value, goal in zip(found, goals))
+            lines.append(f"| {what} | {'; '.join(f'{v:.4g}' for v in found)} | {'; '.join(map(str, goals))} | {'yes' if met else 'no'} "
+                         f"| {os.getloadavg()[0]:.0f} |")
+        elif what in old:
+            lines.append(old[what])
+    PAGE.write_text(head + BEGIN + "\n\n" + "\n".join(lines) + "\n")
+
+
 def main():
     p = parser(__doc__, SCENES)
     p.add_argument("--base", help="a binary of an older commit")
@@ -438,11 +479,14 @@ def main():
     p.add_argument("--megabytes", type=float, default=250)
     p.add_argument("--seconds", type=float, default=10)
     p.add_argument("--listed", type=int, default=30000)
+    p.add_argument("--write", action="store_true")
     args = p.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
-    play(SCENES, args)
+    results = play(SCENES, args)
+    if args.write:
+        write_page(results)
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
 
 

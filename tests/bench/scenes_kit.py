@@ -26,7 +26,7 @@ def parser(doc, scenes):
 
 
 def play(scenes, args):
-    """scenes: name -> function(args, results), which appends to results."""
+    """scenes: name -> function(args, results), which appends to results. Returns them."""
     results = []
     try:
         for name in args.scenes.split(","):
