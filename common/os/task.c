@@ -337,17 +337,30 @@ struct offload {
     struct helper_job job;
     struct task *task;
     const struct task_work *work;
+    void (*after)(void *tool);
     struct err err;
     int rc;
     enum helper_end end;
     bool returned;
 };
 
+static void run_work(struct offload *o, void *tool)
+{
+    o->rc = o->work->fn(o->work->ctx, tool, &o->err);
+    if (o->after)
+        o->after(tool);
+}
+
 static void on_run(struct helper_job *j, void *tool)
 {
-    struct offload *o = CONTAINER_OF(j, struct offload, job);
+    run_work(CONTAINER_OF(j, struct offload, job), tool);
+}
 
-    o->rc = o->work->fn(o->work->ctx, tool, &o->err);
+static int end_work(const struct offload *o, struct err *e)
+{
+    if (o->rc && e)
+        *e = o->err;
+    return o->rc;
 }
 
 static void on_job_end(struct helper_job *j, enum helper_end end)
@@ -378,9 +391,12 @@ int task_offload(const struct task_work *w, struct err *e)
 
     if (!t)
         return w->fn(w->ctx, NULL, e);
+    o.after = t->all->helpers.after;
     t->pool = w->pool ? w->pool : t->all->helpers.h;
-    if (!t->pool || (w->is_short && !helpers_busy(t->pool, w->lane)))
-        return w->fn(w->ctx, t->all->helpers.own_tool, e);
+    if (!t->pool || (w->is_short && !helpers_busy(t->pool, w->lane))) {
+        run_work(&o, t->all->helpers.own_tool);
+        return end_work(&o, e);
+    }
     if (is_cancelled(t) || t->all->ending)
         return cancel_fail(e);
     t->job = &o.job;
@@ -390,9 +406,7 @@ int task_offload(const struct task_work *w, struct err *e)
         return cancel_fail(e);
     if (o.end == HELPER_CANCELLED)
         return err_set(e, ERR_INTERNAL, "the request took too long to prepare");
-    if (o.rc && e)
-        *e = o.err;
-    return o.rc;
+    return end_work(&o, e);
 }
 
 void task_on_lost(void (*fn)(void *ctx), void *ctx)

@@ -39,11 +39,13 @@ struct tasks *tasks_new(struct loop *l);
 /* Frees the pool of stacks. Tasks that have not ended are leaked. Accepts NULL. */
 void tasks_free(struct tasks *all);
 
-/* Threads for task_offload, and the tool for work without threads (h NULL). `on_job` is called with
- * each job after its thread has returned or is hung. */
+/* Threads for task_offload, and the tool for work without threads (h NULL). `after` is called after
+ * each work, in its thread. `on_job` is called with each job after its thread has returned or is
+ * hung. */
 struct task_helpers {
     struct helpers *h;
     void *own_tool;
+    void (*after)(void *tool); /* or NULL */
     void (*on_job)(void *ctx, const struct helper_job *j, bool hung);
     void *ctx;
 };

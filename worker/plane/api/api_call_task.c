@@ -74,7 +74,7 @@ int api_call_offload(struct api_call *c, const struct task_work *w, struct err *
 
     c->reads_body = true;
     exchange_hold(c->x);
-    rc = work_offload(w, e);
+    rc = task_offload(w, e);
     c->reads_body = false;
     exchange_unhold(c->x);
     return c->left ? cancel_fail(e) : rc;

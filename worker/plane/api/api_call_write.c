@@ -147,7 +147,7 @@ MAY_PAUSE static void write_and_end(struct api_writing *w)
     int rc;
 
     task_on_lost(on_lost, w);
-    rc = work_offload(&work, &e);
+    rc = task_offload(&work, &e);
     if (c->left || e.kind == ERR_CANCELLED)
         return;
     if (rc == 0 && w->replay) {

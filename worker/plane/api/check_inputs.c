@@ -127,7 +127,7 @@ MAY_PAUSE static int check_in_helper(struct input_check *v, struct err *e)
 
     exchange_hold(x);
     exchange_watch(x, on_left, v);
-    rc = work_offload(&w, e);
+    rc = task_offload(&w, e);
     if (!v->left)
         exchange_watch(x, NULL, NULL);
     exchange_unhold(x);

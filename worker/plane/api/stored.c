@@ -115,7 +115,7 @@ static void answer_long(struct answering *a, void *ctx)
     v->request = a->request;
     v->answer = a;
     a->errors = &dialect_responses;
-    if (work_offload(&w, &e) || /* further bytes may wait by now */
+    if (task_offload(&w, &e) || /* further bytes may wait by now */
         service_unread_room(v->request.service, v->request.x, v->request.id, &e)) {
         answering_fail(a, "a stored answer broke", &e);
     } else {

@@ -43,7 +43,7 @@ MAY_PAUSE static int render_prompt(struct token_count *c, struct err *e)
                           .is_short = bytes <= WORK_TEXT_MAX,
                           .is_long = bytes > WORK_TEXT_LONG};
 
-    return work_offload(&w, e);
+    return task_offload(&w, e);
 }
 
 /* Counts the tokens of the prompt. The session must be pinned. */

@@ -170,7 +170,7 @@ int model_call_wait(struct model_call *t)
 int model_call_offload(struct model_call *t, const struct task_work *w)
 {
     struct err e = {0};
-    int rc = work_offload(w, &e);
+    int rc = task_offload(w, &e);
 
     return model_call_check(t, rc, &e);
 }

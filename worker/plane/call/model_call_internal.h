@@ -125,7 +125,7 @@ void model_call_go_on(struct model_call *t);
 
 /* For the call's task. Each returns -1 if the call does not continue. The first lets other tasks
  * run; the second waits for model_call_wake, which may have been called for a different reason; the
- * third does the work as work_offload does. */
+ * third does the work as task_offload does. */
 MAY_PAUSE RG_MUSTCHECK int model_call_pause(struct model_call *t);
 MAY_PAUSE RG_MUSTCHECK int model_call_wait(struct model_call *t);
 MAY_PAUSE RG_MUSTCHECK int model_call_offload(struct model_call *t, const struct task_work *w);

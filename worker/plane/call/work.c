@@ -57,13 +57,22 @@ static void call_count_job(void *env, const struct helper_job *j, bool hung)
         metrics_count(page, METRIC_helper_stuck, 1);
 }
 
+/* Ends the note on the board. */
+static void end_note(void *tool)
+{
+    const struct work_tools *tools = tool;
+
+    if (tools->note)
+        atomic_store_explicit(tools->note, 0, memory_order_relaxed);
+}
+
 /* Gives all tasks env's helper threads. `own` (copied) are the tools that the loop itself uses. */
 static void call_tasks_use_helpers(struct call_env *env, const struct work_tools *own)
 {
     env->own_tools = mem_zalloc(sizeof(*env->own_tools));
     *env->own_tools = *own;
-    tasks_use_helpers(env->tasks,
-                      &(struct task_helpers){env->helpers, env->own_tools, call_count_job, env});
+    tasks_use_helpers(env->tasks, &(struct task_helpers){env->helpers, env->own_tools, end_note,
+                                                         call_count_job, env});
 }
 
 void call_tasks_finish(struct call_env *env, bool helpers_ended)
@@ -172,12 +181,6 @@ int work_note_bytes(_Atomic uint64_t *ret_hash, const struct work_tools *tools, 
     return work_note_body(ret_hash, tools, body, NULL, NULL, e);
 }
 
-void work_note_end(const struct work_tools *tools)
-{
-    if (tools->note)
-        atomic_store_explicit(tools->note, 0, memory_order_relaxed);
-}
-
 int work_note_body(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                    const struct hash128 *known, uint64_t whole[2], struct err *e)
 {
@@ -192,24 +195,6 @@ void work_report_hung(uint64_t body_hash, struct err *ret)
     log_error(NULL, "a request's work does not end, its thread is given up",
               LOG_U("body_hash", body_hash));
     (void)err_set(ret, ERR_INTERNAL, "the request took too long to prepare and was given up");
-}
-
-static int run_offloaded(void *ctx, void *tool, struct err *e)
-{
-    const struct task_work *w = ctx;
-    int rc = w->fn(w->ctx, tool, e);
-
-    work_note_end(tool);
-    return rc;
-}
-
-int work_offload(const struct task_work *w, struct err *e)
-{
-    struct task_work noted = *w, inner = *w;
-
-    noted.fn = run_offloaded;
-    noted.ctx = &inner;
-    return task_offload(&noted, e);
 }
 
 /* --- memory --- */

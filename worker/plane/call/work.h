@@ -44,14 +44,11 @@ enum { WORK_TEXT_LONG = 4 * WORK_TEXT_MAX, WORK_JSON_LONG = 4 * WORK_JSON_MAX };
 /* Logs that the thread of a request hangs, and makes the error for its client. */
 void work_report_hung(uint64_t body_hash, struct err *ret);
 
-/* Does what task_offload does, and ends the note on the board. `fn` gets struct work_tools. */
-MAY_PAUSE RG_MUSTCHECK int work_offload(const struct task_work *w, struct err *e);
-
 enum { WORK_HASHED_BYTES = 2 << 20 }; /* bytes that are hashed at each end of a long body */
 
 /* Notes on the board which body is worked on. The work's function calls this first, so that the
- * supervisor knows the request if the process dies of it. Returns -1 with ERR_INTERNAL if processes
- * have died of this body before (struct board's quarantine). */
+ * supervisor knows the request if the process dies of it. The note ends with the work. Returns -1
+ * with ERR_INTERNAL if processes have died of this body before (struct board's quarantine). */
 int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e);
 
 /* Like work_note for a body, whose hash it computes and stores. Up to 4 MiB the whole body is
@@ -62,9 +59,8 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
 int work_note_body(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                    const struct hash128 *known, uint64_t whole[2], struct err *e);
 
-/* Like work_note_body, for a job of task_offload. The job calls work_note_end before it returns. */
+/* Like work_note_body, without the other hashes. */
 int work_note_bytes(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                     struct err *e);
-void work_note_end(const struct work_tools *tools);
 
 #endif

@@ -27,12 +27,10 @@ static int read_snapshot(void *ctx, void *tool, struct err *e)
 {
     struct importing *v = ctx;
     struct answering *a = v->copy.answer;
-    int rc = work_note_bytes(&a->body_hash, tool, exchange_body(a->request.x), e);
 
-    if (rc == 0)
-        rc = import_reading_run(v->reading, e);
-    work_note_end(tool);
-    return rc;
+    if (work_note_bytes(&a->body_hash, tool, exchange_body(a->request.x), e))
+        return -1;
+    return import_reading_run(v->reading, e);
 }
 
 MAY_PAUSE static int write_import(struct importing *v, struct err *e)
