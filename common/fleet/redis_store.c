@@ -326,7 +326,6 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         name_place(s, claim->place),
         make_key(s, STR("changes")),
         decimal(s, claim->reads)};
-
     struct redis_call *c = new_call(s, call, redis_read_claim);
     struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 5, ARRAY_LEN(words));
 
