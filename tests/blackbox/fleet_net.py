@@ -301,6 +301,8 @@ class FarFleet(Fleet):
         """Returns a server in a namespace of its own that has all that the store has."""
         replica = FarServer(self.switch.add(name), self.folder / name).start()
         replica.follow(self.server)
+        at = self.server.ask("INFO", "replication")["master_repl_offset"]
+        g.wait_until(lambda: replica.ask("INFO", "replication")["slave_repl_offset"] >= at, 20, "the replica has all")
         replica.name = name
         return replica
 
