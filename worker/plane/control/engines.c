@@ -357,9 +357,12 @@ void engines_done(struct service *a)
     struct engine_order *o, *next;
     struct err e = {0};
 
-    (void)err_set(&e, ERR_DRAINING, "this worker ends; nothing has changed");
     LIST_EACH_SAFE(&a->engine_orders, o, next, struct engine_order, item) {
         if (o->trying || o->obeying) {
+            (void)err_set(&e, ERR_DRAINING,
+                          o->obeying ? "this worker ends, and the fleet may have the order: repeat "
+                                       "it"
+                                     : "this worker ends; nothing has changed");
             fleet_orders_forget(a, o);
             engine_pool_untry(a->calls.engines);
             engine_order_fail(o, &e);
