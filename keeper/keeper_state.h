@@ -119,6 +119,10 @@ void opening_ask(struct fleet_keeper *k);
 /* Writes the node's block next to the instance. -1 with the reason. */
 int opening_keep_block(struct fleet_keeper *k, struct err *e);
 
+/* Claims the places of which this node has sessions and the store has no entry: it was replaced.
+ * Returns the number of those of the block. */
+size_t opening_claim_folders(struct fleet_keeper *k);
+
 /* Reads the keys again. True: they have changed. */
 bool opening_read_keys(struct fleet_keeper *k);
 
@@ -192,6 +196,10 @@ bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 
 /* True if the state folder has sessions of the place. */
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
+
+/* Returns the base of the place's records here: when its folder was changed last. 0: there is no
+ * folder. */
+uint64_t ownership_date_folder(const struct fleet_keeper *k, uint32_t index);
 
 /* Renames the folder of a vacant place, whose sessions ended at another node. Returns false if it
  * cannot be renamed, or a worker still uses it. */

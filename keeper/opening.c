@@ -2,6 +2,7 @@
  * What precedes the first step of join.c: the node's own entry, its keys, the connection, and the
  * check of the server.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,30 @@ int opening_keep_block(struct fleet_keeper *k, struct err *e)
         return -1;
     k->kept_block = k->entry.block;
     return 0;
+}
+
+size_t opening_claim_folders(struct fleet_keeper *k)
+{
+    DIR *d = opendir(k->h->state_dir);
+    const struct dirent *entry;
+    size_t claimed = 0;
+    uint64_t index;
+
+    while (d && (entry = file_next_entry(d))) {
+        struct str name = str_cstr(entry->d_name);
+
+        if (!str_starts(name, STR("worker-")) ||
+            str_to_u64(str_sub(name, 7, SIZE_MAX), FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1, &index) ||
+            fleet_view_place(&k->view, (uint32_t)index) ||
+            place_table_own_epoch(k->table, (uint32_t)index) ||
+            ownership_is_claimed(k, (uint32_t)index))
+            continue;
+        ownership_claim_first(k, (uint32_t)index);
+        claimed += index / FLEET_BLOCK_SIZE == k->entry.block;
+    }
+    if (d)
+        (void)closedir(d);
+    return claimed;
 }
 
 static void fill_entry(struct fleet_keeper *k)

@@ -6,20 +6,16 @@
  *   renew    all places in one call. A place that is fenced has another owner, or the store has
  *            forgotten our claim: then it is claimed with the base that we know
  */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/attrs.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/os/file.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
-#include "common/proc/place_folder.h"
 #include "keeper/keeper_state.h"
 
 enum { CLAIM_TRIES = 3 };
@@ -75,9 +71,7 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
 
 void ownership_claim_first(struct fleet_keeper *k, uint32_t index)
 {
-    uint64_t newest_ms = place_folder_newest_ms(k->h->state_dir, index);
-
-    claim_place(k, index, 0, ownership_has_folder(k, index) ? MAX_OF(newest_ms, (uint64_t)1) : 0);
+    claim_place(k, index, 0, ownership_date_folder(k, index));
 }
 
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p)
@@ -255,32 +249,6 @@ static size_t claim_known(struct fleet_keeper *k, size_t *claims)
     return owned;
 }
 
-/* Claims the places of which this node has sessions and the store has no entry: it was replaced.
- * Returns the number of those of the block. */
-static size_t claim_folders(struct fleet_keeper *k)
-{
-    DIR *d = opendir(k->h->state_dir);
-    const struct dirent *entry;
-    size_t claimed = 0;
-    uint64_t index;
-
-    while (d && (entry = file_next_entry(d))) {
-        struct str name = str_cstr(entry->d_name);
-
-        if (!str_starts(name, STR("worker-")) ||
-            str_to_u64(str_sub(name, 7, SIZE_MAX), FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1, &index) ||
-            fleet_view_place(&k->view, (uint32_t)index) ||
-            place_table_own_epoch(k->table, (uint32_t)index) ||
-            ownership_is_claimed(k, (uint32_t)index))
-            continue;
-        ownership_claim_first(k, (uint32_t)index);
-        claimed += index / FLEET_BLOCK_SIZE == k->entry.block;
-    }
-    if (d)
-        (void)closedir(d);
-    return claimed;
-}
-
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
 {
     uint32_t first = k->entry.block * FLEET_BLOCK_SIZE;
@@ -290,7 +258,7 @@ size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
         return wanted;
     owned = claim_known(k, &claimed);
     if (k->step == JOIN_PLACES)
-        claimed += claim_folders(k);
+        claimed += opening_claim_folders(k);
     for (uint32_t i = 0; i < FLEET_BLOCK_SIZE && owned + claimed < wanted; i++) {
         const struct seen_place *p = fleet_view_place(&k->view, first + i);
 

@@ -98,6 +98,13 @@ bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index)
     return place_folder_exists(k->h->state_dir, index);
 }
 
+uint64_t ownership_date_folder(const struct fleet_keeper *k, uint32_t index)
+{
+    uint64_t newest_ms = place_folder_newest_ms(k->h->state_dir, index);
+
+    return newest_ms > 0 ? newest_ms : ownership_has_folder(k, index);
+}
+
 bool ownership_put_vacant(const struct fleet_keeper *k, uint32_t index)
 {
     char aside[PLACE_FOLDER_MAX];
