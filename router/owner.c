@@ -14,18 +14,18 @@ static bool has_places(const struct place_table *t, uint32_t block)
     return false;
 }
 
-/* Whether a place that the table lacks may have sessions: the store has lost it, or all places of a
- * node's block, or the table lacks nodes. */
+/* Whether a place that the table lacks may have sessions: the store had it and has lost it, or all
+ * places of a node's block, or the table lacks nodes. */
 static bool may_exist(const struct place_table *t, uint32_t index)
 {
     struct fleet_node node;
 
     if (place_table_self(t) == FLEET_NO_NODE)
         return true;
-    if (place_table_is_vacant(t, index) && place_table_own_epoch(t, index) == 0)
+    if (place_table_had(t, index) || place_table_own_epoch(t, index) != 0)
+        return true;
+    if (place_table_is_vacant(t, index) || has_places(t, index / FLEET_BLOCK_SIZE))
         return false;
-    if (has_places(t, index / FLEET_BLOCK_SIZE))
-        return place_table_had(t, index) || place_table_own_epoch(t, index) != 0;
     for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
         if (place_table_node(t, slot, &node) && node.block == index / FLEET_BLOCK_SIZE)
             return true;

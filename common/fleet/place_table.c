@@ -226,7 +226,7 @@ void place_table_remove(struct place_table *t, uint32_t index)
     struct place_row *row = &t->places[find_row(t, index)];
     uint64_t word = load_word(&row->word), left = word & TAKEN_BIT;
 
-    if (word == left)
+    if (word == left || place_table_is_vacant(t, index))
         return;
     store_word(&row->word, left);
     count_change(t);

@@ -175,7 +175,7 @@ bool place_table_set(struct place_table *t, const struct fleet_place *place);
 /* The place has neither an owner nor sessions. False: FLEET_PLACES_MAX places are known. */
 bool place_table_set_vacant(struct place_table *t, uint32_t index, bool taken);
 
-/* Forgets a place that the store has no entry of. */
+/* The store has no entry of the place. A vacant one stays vacant. */
 void place_table_remove(struct place_table *t, uint32_t index);
 
 /* Slot of the node of that name; a free slot if it has no slot yet; FLEET_NO_NODE: all are used. */

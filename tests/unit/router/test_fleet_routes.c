@@ -550,6 +550,26 @@ TEST(fleet_routes, an_index_of_no_node_is_unknown_and_a_forgotten_place_is_held)
     close_fleet(&f);
 }
 
+TEST(fleet_routes, a_place_whose_node_is_forgotten_too_is_held)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    place_table_remove(f.table, 512); /* an older copy of the store was promoted */
+    place_table_remove_node(f.table, C);
+    ask(&f, GET(512));
+    wait_held(&f, true);
+    set_owner(&f, 512, B);
+    node_hears(&f, B, "\r\n\r\n");
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    cr_assert(place_table_set_vacant(f.table, 512, false)); /* its sessions have ended */
+    place_table_remove(f.table, 512);
+    ask(&f, GET(512));
+    expect(&f, "HTTP/1.1 404", "\"unknown_session\"");
+    close_fleet(&f);
+}
+
 TEST(fleet_routes, a_client_that_leaves_is_held_no_longer)
 {
     struct fleet f;
