@@ -72,7 +72,8 @@ def test_nodes_get_blocks_of_their_own_and_see_each_other(store):
         assert found["name"] == "test" and found["node"] == ("a" if gw is a else "b")
         assert {n["address"] for n in found["nodes"]} == {f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"}
         assert all(p["epoch"] > 1_700_000_000_000 for p in found["places"])
-    assert a.metrics()['rollgate_fleet_nodes{state="up"}'] == 2 and a.metrics()["rollgate_fleet_places"] == 3
+    g.wait_until(lambda: a.metrics()["rollgate_fleet_places"] == 3, 20, "the place of the dispatcher is counted")
+    assert a.metrics()['rollgate_fleet_nodes{state="up"}'] == 2
     shown = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}"], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^a +up .* 127\.0\.0\.1", shown, re.M) and re.search(r"^b +up ", shown, re.M), shown
     parsed = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}", "--json"], capture_output=True, text=True, check=True)
