@@ -1,0 +1,99 @@
+/* Requests at a node that leaves its fleet, or to a named node (fleet_kit.h). */
+#include "fleet_kit.h"
+
+/* Makes this node one that leaves, whose workers have ended. */
+static void leave_fleet(struct fleet *f)
+{
+    f->heritage.board->leaving = 1;
+    f->heritage.board->slots[BOARD_WORKER0].state = BOARD_RETIRING;
+}
+
+TEST(fleet_leaving, a_node_that_leaves_passes_on_what_any_worker_serves)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    set_node(&f, C, 1, FLEET_DRAINING);
+    leave_fleet(&f);
+    ask(&f, "GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    node_hears(&f, B, "\r\n\r\n");
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    cr_assert(strstr(f.text, "\r\nConnection: close\r\n"));
+    ask(&f, "GET /stats?node=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    ask(&f, "GET /sessions?here=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    ask(&f, "GET /sessions HTTP/1.1\r\nHost: localhost\r\nRollgate-Forwarded: b\r\n\r\n");
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    close_fleet(&f);
+}
+
+TEST(fleet_leaving, a_request_that_a_worker_of_a_leaving_node_hands_back_is_refused)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    ask(&f, GET(0));
+    cr_assert(wait_for(&f, f.door.fd, LIMIT_MS));
+    f.link = accept(f.door.fd, NULL, NULL);
+    leave_fleet(&f);
+    node_ends(&f); /* it has read nothing */
+    expect(&f, "HTTP/1.1 503", "x-should-retry: true");
+    close_fleet(&f);
+}
+
+TEST(fleet_leaving, a_node_that_leaves_holds_requests_while_its_calls_end)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    f.config.fleet_hold_ms = SILENT_MS / 2;
+    f.config.grace_ms = LIMIT_MS;
+    leave_fleet(&f);
+    ask(&f, GET(0));
+    cr_assert(!wait_for(&f, f.client, SILENT_MS));
+    set_owner(&f, 0, B);
+    node_hears(&f, B, "\r\n\r\n");
+    close_fleet(&f);
+}
+
+/* A request that names a node has no place: only the loss of that node ends it. */
+TEST(fleet_leaving, a_request_that_names_a_node_ends_when_that_is_lost)
+{
+    const char *request = "GET /fleet?node=b HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    struct fleet f;
+
+    open_fleet(&f);
+    set_owner(&f, 0, C);
+    ask(&f, request);
+    node_hears(&f, B, "\r\n\r\n");
+    set_node(&f, C, 1, FLEET_LOST);
+    set_owner(&f, 0, SELF);
+    cr_assert(!wait_for(&f, f.link, SILENT_MS + 200));
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    node_ends(&f);
+    ask(&f, request);
+    node_hears(&f, B, "\r\n\r\n");
+    set_node(&f, B, 1, FLEET_LOST);
+    expect(&f, "HTTP/1.1 503", "the node b is lost");
+    close_fleet(&f);
+}
+
+TEST(fleet_leaving, a_leaving_node_asks_the_adopter_of_a_place_while_that_serves)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    set_owner(&f, 1, SELF);
+    f.heritage.board->slots[BOARD_WORKER0 + 1].state = BOARD_EMPTY;
+    f.heritage.board->slots[BOARD_WORKER0 + 1].adopter = 1;
+    f.heritage.board->leaving = 1;
+    ask(&f, GET(1));
+    expect(&f, "HTTP/1.1 503", "worker_unavailable"); /* not held: the socket is no file here */
+    f.heritage.board->slots[BOARD_WORKER0].state = BOARD_RETIRING;
+    ask(&f, GET(1));
+    wait_held(&f, true);
+    close_fleet(&f);
+}
