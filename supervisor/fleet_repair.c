@@ -339,7 +339,7 @@ static int run_take(struct repair *r, const char *word, bool incomplete)
     struct taken_place t = {0};
 
     if (parse_place(word, &t)) {
-        fprintf(stderr, "rollgate fleet: take: \"%s\" is no index: 0 to %u, or dispatcher\n", word,
+        fprintf(stderr, "rollgate fleet: take: \"%s\" is no index: 0 to %d, or dispatcher\n", word,
                 FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1);
         return 2;
     }

@@ -136,7 +136,8 @@ WIDE static char *write_ids_wide(char *p, struct token_span ids)
         __m512i v =
             _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)(ids.at + i)));
 
-        if (RG_LIKELY(_mm512_cmplt_epu64_mask(v, _mm512_set1_epi64(GROUP * GROUP)) == 0xff))
+        if (RG_LIKELY(_mm512_cmplt_epu64_mask(v, _mm512_set1_epi64((int64_t)GROUP * GROUP)) ==
+                      0xff))
             p = write_eight(p, v);
         else
             p = write_ids(p, (struct token_span){ids.at + i, EIGHT});
