@@ -75,9 +75,9 @@ void exchange_drop_body(const struct exchange *x, struct str part);
  */
 void exchange_set_header(struct exchange *x, const char *name, struct str value);
 
-/* Called once when the exchange is over. delivered: the client was still connected when it took the
- * last byte. The call may come at any time after exchange_watch, even before the answer has begun.
- */
+/* Called once when the exchange is over. delivered: the kernel has accepted the last byte, and the
+ * peer, which may be a router, is still connected; the kernel may still lose bytes. The call may
+ * come at any time after exchange_watch, even before the answer has begun. */
 typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
 void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
 
@@ -91,10 +91,10 @@ void exchange_heed(struct exchange *x);
  * would close x if its peer has left. */
 bool exchange_finishing(const struct exchange *x);
 
-/* An action for when the answer has arrived at the client. A peer that confirms (HTTP1_CONFIRMS)
+/* An action for when the answer has arrived. A peer that confirms (HTTP1_CONFIRMS), as routers do,
  * reports that it has passed on the last byte, or sends its next request. Without confirmations an
- * answer counts as delivered when the kernel has accepted its last byte and the peer is still
- * connected. That is a weaker promise, since the kernel may still lose bytes. */
+ * answer counts as arrived when it is `delivered` (exchange_closed_fn). That is a weaker promise.
+ */
 struct exchange_note {
     /* EXCHANGE_NOTE_START to EXCHANGE_NOTE_MAX bytes; copied */
     struct str key;

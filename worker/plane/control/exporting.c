@@ -40,7 +40,8 @@ static void exporting_free(struct exporting *v)
     free(v);
 }
 
-/* Notes in the journal that the trainer has received the whole export. */
+/* Notes in the journal that the export was delivered: the kernel has accepted its last byte, and
+ * the peer, which may be a router, was still connected (exchange_closed_fn). */
 static void note_delivery(struct exporting *v)
 {
     struct call_env *env = &v->service->calls;

@@ -29,7 +29,7 @@ struct answering {
     /* hash of the body, for the log if a thread hangs; 0: unknown */
     _Atomic uint64_t body_hash;
     bool reads_body; /* a thread reads the body of the request */
-    bool left;       /* the client has left, or has received the whole answer */
+    bool left;       /* the client has left, or the whole answer was delivered */
 
     bool begun, ended, delivered; /* own */
     struct task *task;
@@ -48,7 +48,7 @@ MAY_PAUSE RG_MUSTCHECK int answering_flow(struct answering *a, struct err *e);
 void answering_end(struct answering *a);
 
 /* Like answering_end, but returns when the answer was sent or the client has left: true if the
- * client has received all of it. */
+ * answer was delivered (exchange_closed_fn). */
 MAY_PAUSE bool answering_end_wait(struct answering *a);
 
 /* Answers the error. If the answer has begun, logs `what` and breaks the connection. Does nothing
