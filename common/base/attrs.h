@@ -13,7 +13,7 @@
  * calls away from the normal path. */
 #define RG_COLD __attribute__((cold))
 /* Marks a function that may pause its task (common/os/task.h). Its callers are marked, too
- * (scripts/check_pauses.py). A call through a pointer must not pause, except through task_fn. */
+ * (scripts/check_pauses.py). Calls through a pointer must not pause if the pointer is unmarked. */
 #define MAY_PAUSE
 #define RG_LIKELY(x) __builtin_expect(!!(x), 1)
 #define RG_UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -31,7 +31,7 @@ struct loop;
 struct task;
 struct tasks;
 
-typedef void (*task_fn)(void *ctx);
+MAY_PAUSE typedef void (*task_fn)(void *ctx);
 
 /* The tasks of one loop. */
 struct tasks *tasks_new(struct loop *l);
@@ -108,7 +108,7 @@ void waiter_on_event(void *waiter);
 /* Work for a helper thread. Jobs of one lane run in order. A long job takes several milliseconds; a
  * thread stays free for others. A short job runs at once, unless its lane has jobs. */
 struct task_work {
-    int (*fn)(void *ctx, void *tool, struct err *e);
+    MAY_PAUSE int (*fn)(void *ctx, void *tool, struct err *e); /* may pause if it runs at once */
     void *ctx;
     struct str lane;
     bool is_short, is_long;

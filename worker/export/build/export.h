@@ -134,7 +134,7 @@ struct export_out {
     struct buf *bytes; /* written but not sent yet */
 
     /* Sends `bytes` if they are enough, and pauses. -1: the reader wants nothing more. */
-    int (*flow)(struct export_out *o, struct err *e);
+    MAY_PAUSE int (*flow)(struct export_out *o, struct err *e);
 };
 
 /* Writes the whole export, and leaves the last bytes in out->bytes. Call it once. Returns -1 with

@@ -39,7 +39,7 @@ struct export_sums {
 struct export_picture;
 
 /* Work with the scratch of the thread that runs it. */
-typedef void (*export_work_fn)(struct export *x, struct model_scratch *scratch);
+MAY_PAUSE typedef void (*export_work_fn)(struct export *x, struct model_scratch *scratch);
 
 struct export
 {

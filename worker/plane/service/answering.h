@@ -34,7 +34,7 @@ struct answering {
     bool begun, ended, delivered; /* own */
     struct task *task;
     struct waiter changed;
-    void (*fn)(struct answering *a, void *ctx);
+    MAY_PAUSE void (*fn)(struct answering *a, void *ctx);
     void *ctx;
 };
 

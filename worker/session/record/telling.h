@@ -21,7 +21,7 @@ struct session_telling {
     struct json_out out;
     /* Sends the output if there is enough of it, and pauses. Returns -1 if no more is wanted. May
      * be NULL. */
-    int (*flow)(void *ctx, struct err *e);
+    MAY_PAUSE int (*flow)(void *ctx, struct err *e);
     void *ctx;
 };
 
