@@ -13,8 +13,8 @@
  *     format->end
  *
  * Other tasks run between the steps of all of these (export_pause). Only drain_rope waits for a
- * slow reader. It holds no memory of the session meanwhile, because a trajectory has its own copy
- * of what it needs.
+ * slow reader. The session stays pinned meanwhile, but its payloads may be evicted, because a
+ * trajectory has its own copy of what it needs.
  *
  * Mistakes that are visible without building anything are errors before the first byte. Each error
  * is in x->failed, and each step returns false.

@@ -1,7 +1,7 @@
 /*
  * A track names checkpoints. This file makes arrays of them:
  *
- *   recall_track   payloads are read back first; if that fails, the rest is skipped
+ *   recall_missing payloads must be in memory first; if that fails, the rest is skipped
  *   slots          regions of the head's ids for each answer: its own (own_slots), or,
  *                  in merged timelines, that of the message's author (merged_slots)
  *   lay_out        ids, prompt, response, turns; an author's ids replace those of a copy
@@ -69,8 +69,9 @@ void trajectory_note_turns(const struct trajectory *r, struct recall *ret)
         recall_checkpoint(ret, r->turns[i].checkpoint);
 }
 
-/* Reads back everything in one step. An export has done that in steps before. */
-static bool recall_track(const struct trajectory_input *in, const struct track *track)
+/* Reads back what is missing, in one step. Nothing is if `build` in export.c has read the track in
+ * steps. For `length_of` in select.c, which has not, it reads everything. */
+static bool recall_missing(const struct trajectory_input *in, const struct track *track)
 {
     struct recall r = {.session = in->session, .rows = true};
 
@@ -507,7 +508,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
 
     *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
     /* If reading back fails, the trajectory stays empty, because the export fails. */
-    if (track->head->text || !recall_track(in, track)) {
+    if (track->head->text || !recall_missing(in, track)) {
         text_turns(track, a, ret);
         fill_messages(a, ret);
         return;
