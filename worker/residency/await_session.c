@@ -46,7 +46,7 @@ int await_session(struct residency *r, struct str id, bool ended, struct session
         *ret = w.session;
         return 0;
     }
-    residency_wait(r, id, &w.residency);
+    residency_add_waiter(r, id, &w.residency);
     if (task_wait(&w.waiter, e)) {
         residency_leave(&w.residency);
         return -1;

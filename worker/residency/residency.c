@@ -6,7 +6,7 @@
  * Back: a request finds that its session is not in memory (residency_ready). A task reads the
  * session's records and applies each with session_apply, as a replay does. Then the waiters are
  * called. Records that are written to the session between two steps are in its journal, and are
- * read with the others. An end of the session is applied at once (session_load_rests).
+ * read with the others. An end of the session is applied at once (session_load_absorb).
  *
  *   residency_watch -> on_evict -> session_evict                    (out)
  *   residency_ready -> load_session -> session_apply -> on_loaded   (back)
@@ -88,16 +88,16 @@ static void count_moves(struct residency *r)
     struct session_totals t;
 
     session_store_totals(r->store, &t);
-    if (t.evictions != r->told.evictions || t.payload_evictions != r->told.payload_evictions)
-        log_debug(NULL, "evicted", LOG_U("sessions", t.evictions - r->told.evictions),
-                  LOG_U("payloads", t.payload_evictions - r->told.payload_evictions));
-    metrics_count(r->page, METRIC_session_evictions, t.evictions - r->told.evictions);
+    if (t.evictions != r->counted.evictions || t.payload_evictions != r->counted.payload_evictions)
+        log_debug(NULL, "evicted", LOG_U("sessions", t.evictions - r->counted.evictions),
+                  LOG_U("payloads", t.payload_evictions - r->counted.payload_evictions));
+    metrics_count(r->page, METRIC_session_evictions, t.evictions - r->counted.evictions);
     metrics_count(r->page, METRIC_payload_evictions,
-                  t.payload_evictions - r->told.payload_evictions);
-    metrics_count(r->page, METRIC_payload_loads, t.payload_loads - r->told.payload_loads);
-    r->told.evictions = t.evictions;
-    r->told.payload_evictions = t.payload_evictions;
-    r->told.payload_loads = t.payload_loads;
+                  t.payload_evictions - r->counted.payload_evictions);
+    metrics_count(r->page, METRIC_payload_loads, t.payload_loads - r->counted.payload_loads);
+    r->counted.evictions = t.evictions;
+    r->counted.payload_evictions = t.payload_evictions;
+    r->counted.payload_loads = t.payload_loads;
 }
 
 /* Returns the bytes of requests that count, and more_bytes that a request is about to hold. */
@@ -181,7 +181,7 @@ MAY_PAUSE static int apply_record(struct residency_load *l, size_t record, struc
 {
     struct err bad = {0};
 
-    session_load_rests(l->s);
+    session_load_absorb(l->s);
     if (task_pause(&l->err) ||
         session_texts_make(l->s, payload, &l->residency->texts_bytes, &l->err))
         return -1;
@@ -193,7 +193,7 @@ MAY_PAUSE static int apply_record(struct residency_load *l, size_t record, struc
             log_error(&(struct log_scope){.session = session_id(l->s)},
                       "journal: record does not apply", LOG_T("error", bad.text));
         session_load_at(l->s, record + 1);
-        session_load_rests(l->s);
+        session_load_absorb(l->s);
         task_atomic(-1);
     }
     session_texts_end(l->s);
@@ -214,7 +214,7 @@ MAY_PAUSE static int read_some(struct residency_load *l, struct record_batch *b)
         if (apply_record(l, b->numbers.at[i], str_of(b->bytes.p + from, b->ends.at[i] - from)))
             rc = -1;
     session_load_at(l->s, l->record);
-    session_load_rests(l->s);
+    session_load_absorb(l->s);
     /* of a large session, payloads that were read first may have to be evicted again */
     make_room(l->residency);
     return rc;
@@ -344,7 +344,7 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
     l->residency = r;
     l->s = s;
     session_load_begin(s);
-    session_load_rests(s);
+    session_load_absorb(s);
     list_append(&r->loads, &l->item);
     return l;
 }
@@ -431,7 +431,7 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
     return true;
 }
 
-void residency_wait(struct residency *r, struct str session_id, struct residency_waiter *w)
+void residency_add_waiter(struct residency *r, struct str session_id, struct residency_waiter *w)
 {
     bool gone;
     const struct session *s = session_find_any(r->store, session_id, &gone);
@@ -459,7 +459,7 @@ void residency_fetched(struct residency *r, struct str session_id, const struct 
         list_remove(&w->item);
         w->load = NULL;
         if (reads)
-            residency_wait(r, session_id, w);
+            residency_add_waiter(r, session_id, w);
         else
             w->fn(w->ctx, e);
     }

@@ -49,7 +49,7 @@ struct residency {
 
     struct { /* figures that were already added to the metrics */
         uint64_t evictions, payload_evictions, payload_loads;
-    } told;
+    } counted;
     struct list_head fetches;  /* loads that wait for the fleet's store */
     struct list_head loads;    /* loads that are being read, or wait for their turn */
     unsigned n_reading;        /* number of loads that are being read */
@@ -70,13 +70,13 @@ struct residency_waiter {
 void residency_evicts(struct residency *r);
 
 /* Returns true if the session is in memory, or unknown. Otherwise begins to read it and returns
- * false; residency_wait then reports the end. With `ended`, finalized sessions whose memory was
+ * false; residency_add_waiter then gets the end. With `ended`, finalized sessions whose memory was
  * freed are read back, too. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended);
 
-/* Waits for a session that is being read. Only for use right after residency_ready has returned
- * false. The caller has set fn and ctx. */
-void residency_wait(struct residency *r, struct str session_id, struct residency_waiter *w);
+/* Adds a waiter to a session that is being read, and returns at once. Only for use right after
+ * residency_ready has returned false. The caller has set fn and ctx. */
+void residency_add_waiter(struct residency *r, struct str session_id, struct residency_waiter *w);
 
 /* Ends the wait without calling the waiter. Does nothing if it does not wait. */
 void residency_leave(struct residency_waiter *w);

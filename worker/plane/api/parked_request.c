@@ -59,15 +59,15 @@ static void on_back(void *ctx, const struct err *e)
     struct exchange *x = p->x;
     struct service *a = p->service;
     struct body_read *body = p->body;
-    struct err told = {0};
+    struct err shown = {0};
 
     exchange_watch(x, NULL, NULL);
     if (e) {
         if (e->kind == ERR_IO || e->kind == ERR_INTERNAL)
-            (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
+            (void)err_set(&shown, ERR_INTERNAL, "the session cannot be read back from the journal");
         else
-            told = *e;
-        respond_error_to(a, x, p->dialect, METRIC_DIALECT_CONTROL, p->request_id, &told);
+            shown = *e;
+        respond_error_to(a, x, p->dialect, METRIC_DIALECT_CONTROL, p->request_id, &shown);
     } else {
         p->body = NULL;
     }
@@ -145,6 +145,6 @@ bool parked_wait_session(struct service_request *r, bool control)
     p->waiter.fn = on_back;
     p->waiter.ctx = p;
     memcpy(p->request_id, r->request_id, sizeof(p->request_id));
-    residency_wait(r->service->calls.residency, r->id, &p->waiter);
+    residency_add_waiter(r->service->calls.residency, r->id, &p->waiter);
     return true;
 }

@@ -177,7 +177,7 @@ void waits_wake(struct service *a, struct str id)
         }
         w->waiter.fn = on_back;
         w->waiter.ctx = w;
-        residency_wait(a->calls.residency, id, &w->waiter);
+        residency_add_waiter(a->calls.residency, id, &w->waiter);
     }
 }
 

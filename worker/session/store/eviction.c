@@ -290,12 +290,12 @@ void session_load_begin(struct session *s)
 void session_load_at(struct session *s, size_t record)
 {
     s->record = (uint32_t)record;
-    s->rests = false;
+    s->absorbs = false;
 }
 
-void session_load_rests(struct session *s)
+void session_load_absorb(struct session *s)
 {
-    s->rests = true;
+    s->absorbs = true;
 }
 
 bool session_filled(const struct session *s)
@@ -314,7 +314,7 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
 
-    s->rests = false;
+    s->absorbs = false;
     if (s->copying == 0) /* fragments of calls that were never recorded */
         session_free_bulks(s);
     if (there) {

@@ -191,10 +191,10 @@ void session_load_begin(struct session *s);
 /* Announces that the record applied next is this one of the session's, from 0. */
 void session_load_at(struct session *s, size_t record);
 
-/* Announces that records applied from now on, until session_load_at, are new: only their ends and
- * times are applied, as while the session was evicted, and all of them must be read back with the
- * others later. */
-void session_load_rests(struct session *s);
+/* Absorbs records applied from now on, until session_load_at, because they are new: only their ends
+ * and times are applied, as while the session was evicted, and all of them must be read back with
+ * the others later. */
+void session_load_absorb(struct session *s);
 
 /* Reports whether records that made its content existed. */
 bool session_filled(const struct session *s);

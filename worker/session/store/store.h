@@ -107,7 +107,7 @@ struct session {
     uint64_t read_ms;     /* finalized: time of the end or of the last read */
     uint64_t exported_ms; /* time at which the export was delivered whole; 0: not yet */
     uint64_t kept_ms;     /* LOADING: updated_ms before */
-    bool rests;           /* LOADING: nothing is being read, so records that are applied are new */
+    bool absorbs;         /* LOADING: nothing is being read, so records that are applied are new */
     enum session_sink sink;
     struct str sink_options; /* set while resident */
     uint64_t created_ms, updated_ms, ended_ms;
@@ -203,14 +203,14 @@ struct session_store {
 /* Reports whether the record that is applied now is being read back. */
 static inline bool session_reads(const struct session *s)
 {
-    return s->residence == LOADING && !s->rests;
+    return s->residence == LOADING && !s->absorbs;
 }
 
 /* Reports whether the record that is applied now must not change the content, which is not in
  * memory. */
 static inline bool session_absorbs(const struct session *s)
 {
-    return s->residence == EVICTED || s->rests;
+    return s->residence == EVICTED || s->absorbs;
 }
 
 static inline bool session_has_ended(const struct session *s)

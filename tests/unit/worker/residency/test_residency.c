@@ -230,7 +230,7 @@ static bool ask(struct fixture *f, size_t i)
         return true;
     if (!f->waiters[i].load) {
         f->waiters[i] = (struct residency_waiter){.fn = on_back, .ctx = f};
-        residency_wait(&f->residency, f->ids[i], &f->waiters[i]);
+        residency_add_waiter(&f->residency, f->ids[i], &f->waiters[i]);
     }
     return false;
 }
