@@ -40,7 +40,8 @@ static void on_delta(void *ctx, const struct engine_delta *told)
     own.replica = c->replica->target.name;
     c->given += (uint32_t)d->ids.n;
     /* The whole answer does not show whether text came in deltas. */
-    c->told = c->told || d->message || (c->req.stream && (d->ids.n > 0 || d->n_chat_lps > 0));
+    c->has_sent =
+        c->has_sent || d->message || (c->req.stream && (d->ids.n > 0 || d->n_chat_lps > 0));
     if (c->req.stream || d->message || d->n_chat_lps > 0)
         c->events->delta(c->ctx, d);
 }
@@ -435,7 +436,7 @@ static void repeat_elsewhere(struct engine_call *c, struct replica *at)
 static bool move_to_free_replica(struct engine_call *c, struct replica *at, const struct err *e)
 {
     replica_full(at, e->retry_after_s);
-    if (at != c->replica || c->told || c->full >= c->pool->replicas->n ||
+    if (at != c->replica || c->has_sent || c->full >= c->pool->replicas->n ||
         !replicas_any_free(c->pool->replicas, &c->req))
         return false;
     c->full++;
@@ -451,7 +452,7 @@ void pool_failed_at(struct engine_call *c, struct replica *at, const struct err 
     struct engine_pool *p = c->pool;
     bool said = how == ENGINE_SAID_5XX || how == ENGINE_FULL;
     bool repeatable = how == ENGINE_NO_ANSWER || how == ENGINE_NOT_READY ||
-                      (said && p->opt.retry_5xx && !c->told);
+                      (said && p->opt.retry_5xx && !c->has_sent);
 
     if (how == ENGINE_FULL && move_to_free_replica(c, at, e))
         return;

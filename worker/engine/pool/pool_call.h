@@ -76,7 +76,7 @@ struct engine_call {
     struct str heard_first, heard_last;
 
     uint32_t given; /* number of tokens sent by deltas */
-    bool told;      /* output was sent, which a repetition would send again */
+    bool has_sent;  /* output was sent, which a repetition would send again */
     uint32_t retries, resumes;
     uint32_t fruitless;    /* number of engine-side aborts in a row that brought no token */
     uint64_t fruitless_us; /* time of the first of them */

@@ -194,7 +194,7 @@ void api_call_end(struct api_call *c);
 void api_call_fail_stuck(struct api_call *c, const struct err *e);
 
 /* api_call_write.c: writes the end of the answer and ends the exchange, in a task if the answer is
- * long. `answers` are in the memory of c->listener.told_by, or in c's. */
+ * long. `answers` are in the memory of c->listener.answered_by, or in c's. */
 void api_call_write(struct api_call *c, const struct finished_answer *answers, size_t n,
                     const struct call_usage *usage);
 

@@ -26,11 +26,11 @@ struct api_writing {
     struct api_call *call;
     bool is_short, is_long;
 
-    /* for the end of a model call: its answers, in told_by's memory, or in the call's */
+    /* for the end of a model call: its answers, in answered_by's memory, or in the call's */
     const struct finished_answer *answers;
     size_t n;
     struct call_usage usage;
-    struct model_call *told_by; /* model call that is held; or NULL */
+    struct model_call *answered_by; /* model call that is held; or NULL */
 
     struct recorded_call *replay; /* for a recorded answer, borrowed from its session; or NULL */
 };
@@ -171,8 +171,8 @@ static void run_writing(void *ctx)
     w.call->writing = task_running;
     write_and_end(&w);
     api_call_end_writing(w.call);
-    if (w.told_by)
-        model_call_let(w.told_by);
+    if (w.answered_by)
+        model_call_let(w.answered_by);
 }
 
 void api_call_write(struct api_call *c, const struct finished_answer *answers, size_t n,
@@ -192,9 +192,9 @@ void api_call_write(struct api_call *c, const struct finished_answer *answers, s
                               .answers = answers,
                               .n = n,
                               .usage = *usage,
-                              .told_by = c->listener.told_by};
-    if (w->told_by)
-        model_call_hold(w->told_by);
+                              .answered_by = c->listener.answered_by};
+    if (w->answered_by)
+        model_call_hold(w->answered_by);
     (void)task_start(c->service->calls.tasks, str_cstr(c->id), run_writing, w);
 }
 

@@ -270,7 +270,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     if (b->failed)
         return;
     if (wants_pinned_answers(answers, n))
-        p->answered = p->call.listener.told_by;
+        p->answered = p->call.listener.answered_by;
     if (p->answered)
         model_call_hold(p->answered);
     for (size_t i = 0; i < n; i++)

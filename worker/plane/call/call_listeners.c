@@ -251,7 +251,7 @@ void call_listeners_finish(struct model_call *t, const struct finished_answer *a
         struct call_listener *l = t->listeners;
 
         call_listeners_drop(t, l);
-        l->told_by = t;
+        l->answered_by = t;
         l->sink->finish(l->ctx, answers, n, &t->usage);
     }
 }

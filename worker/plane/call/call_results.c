@@ -78,7 +78,7 @@ MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct s
     if (rc == 0) {
         told_write(&told, &t->head, &t->usage, &r->out, has_tops ? buf_str(&tops) : (struct str){0},
                    asked);
-        r->told = told.p;
+        r->replay_text = told.p;
         ret->told = buf_str(&told);
     }
     buf_done(&tops);

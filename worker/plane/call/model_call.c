@@ -225,7 +225,7 @@ MAY_PAUSE static int finish_answers(struct model_call *t)
 {
     if (sample_consume_next(t))
         return -1;
-    if (t->n_done < t->n_samples || (!t->listeners && !t->env->finish_on_disconnect))
+    if (t->n_taken < t->n_samples || (!t->listeners && !t->env->finish_on_disconnect))
         return 0;
     if (!t->plan->exhausted)
         call_trace_mark(t, CALL_ANSWERED);

@@ -65,7 +65,7 @@ struct call_listener {
     struct model_call *model_call; /* NULL: not attached (any more) */
     /* finish: the call whose memory holds the answers (model_call_hold); NULL: the listener's
      * own call */
-    struct model_call *told_by;
+    struct model_call *answered_by;
     bool unheaded; /* the head has not been sent yet */
     /* the listener joined late and has not been sent all earlier events: */
     bool behind;

@@ -71,7 +71,7 @@ struct model_call {
     size_t n_images;
     bool constrains; /* RENDER makes a grammar, if one is needed */
     struct sample *samples;
-    uint32_t n_samples, n_done;
+    uint32_t n_samples, n_taken; /* n_taken: samples whose answer is consumed, sample.taken */
     /* the first prompt that an upstream reported; the others must equal it */
     struct token_span told_prompt;
     /* body for engines that are asked with messages, in the arena; or NULL */

@@ -97,7 +97,7 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
     metrics_count(t->env->page, METRIC_joins, 1);
     call_listeners_add(t, l);
     call_listeners_repeat(t, l);
-    if (l->model_call == t && t->n_samples > 0 && t->n_done == t->n_samples)
+    if (l->model_call == t && t->n_samples > 0 && t->n_taken == t->n_samples)
         model_call_go_on(t);
     return 0;
 }

@@ -87,7 +87,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
 void sample_end(struct sample *r)
 {
     engine_cancel(r->call);
-    free(r->told);
+    free(r->replay_text);
     free(r->odds_own);
     free(r->told_top);
     for (int k = 0; k < ROWS_KINDS; k++)
@@ -95,7 +95,7 @@ void sample_end(struct sample *r)
     if (r->answer)
         sampled_answer_done(r->answer);
     r->call = NULL;
-    r->told = r->odds_own = NULL;
+    r->replay_text = r->odds_own = NULL;
     r->told_top = NULL;
     r->answer = NULL;
     memset(r->bulk, 0, sizeof(r->bulk));

@@ -41,7 +41,7 @@ struct sample {
     size_t n_versions;
     struct token_rows rows[ROWS_KINDS];
     char *bulk[ROWS_KINDS]; /* memory of the rows' blocks, own, or NULL */
-    char *told;             /* memory of the engine's other results, own, or NULL */
+    char *replay_text;      /* memory of session_answer.told, own, or NULL */
     struct str odds, stop_text;
     char *odds_own; /* memory of the odds, own, or NULL */
 

@@ -94,7 +94,7 @@ int sample_consume_next(struct model_call *t)
             send_rows_step(t, r, ids_per_step(t));
         else
             consume_ids(t, r, MAX_OF(ids_per_step(t) / (1 + r->n_top), (size_t)1));
-        t->n_done += r->taken;
+        t->n_taken += r->taken;
         if (model_call_pause(t)) /* tokens that arrived meanwhile are not kept */
             return -1;
     }
@@ -114,7 +114,7 @@ void sample_consume_end(struct sample *r, const struct engine_result *res)
     if (new *(1 + r->n_top) <= ids_per_step(t)) {
         consume_ids(t, r, new);
         r->top = NULL;
-        t->n_done++;
+        t->n_taken++;
         model_call_go_on(t);
         return;
     }
@@ -135,7 +135,7 @@ void sample_taken(struct sample *r)
 
     if (r->n_rows == 0 || sample_lp_within(r->lp, r->n_rows, most) == r->n_rows) {
         send_rows_step(t, r, most);
-        t->n_done++;
+        t->n_taken++;
     }
     model_call_go_on(t);
 }

@@ -92,7 +92,7 @@ void call_generate(struct model_call *t)
     if (t->plan->exhausted) {
         for (uint32_t i = 0; i < t->n_samples; i++)
             t->samples[i].finish = ENGINE_LENGTH;
-        t->n_done = t->n_samples;
+        t->n_taken = t->n_samples;
         return;
     }
     for (uint32_t i = 0; i < t->n_samples && !t->failing; i++)

@@ -294,7 +294,7 @@ TEST(ended_calls, are_as_good_as_failed)
     model_call_end_session(&fx.env, ENDED);
     cr_expect_null(model_call_find(&fx.env, &in, is_gone));
     cr_expect_null(model_call_find(&fx.env, &in, NULL));
-    oldest->n_done = oldest->n_samples; /* it would read a plan, which does not exist */
+    oldest->n_taken = oldest->n_samples; /* it would read a plan, which does not exist */
     model_call_go_on(oldest);
     cr_expect_not(oldest->answered);
     model_call_leave(oldest->listeners);
