@@ -1,7 +1,9 @@
 /* The one way to change a session (ledger.h): ledger_write appends the record to the journal of the
  * session's place, applies it, notifies viewers, and only then calls `done`. With durability power
  * the journal reports later that the record is on the disk: the record is applied at once, and
- * `done` (thus the client's answer) waits. An error of the journal leaves the session as it was. */
+ * `done` (thus the client's answer) waits. In a fleet `done` also waits for the store; if that
+ * takes too long, `failed` is called instead. An error of the journal leaves the session as it was.
+ */
 
 #include "worker/ledger/ledger.h"
 
