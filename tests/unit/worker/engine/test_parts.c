@@ -110,6 +110,28 @@ TEST(wire_write, long_prompts_take_what_they_need)
     for (int32_t i = 0; i < LONG; i++) /* all values of each three digits */
         ids[i] = i * 5 / 2;
     expect_ids(ids, LONG);
+    for (size_t i = 0; i + 7 <= LONG; i += 7) /* too few for AVX-512 */
+        expect_ids(ids + i, 7);
+}
+
+/* Ids that are too long for AVX-512 leave no room for the next eight, which write 64 bytes. */
+TEST(wire_write, long_ids_leave_room)
+{
+    enum { BLOCK = 1024 };
+
+    static int32_t ids[BLOCK];
+
+    for (size_t long_ids = 0; long_ids <= BLOCK; long_ids += BLOCK / 16) {
+        for (size_t i = 0; i < BLOCK; i++)
+            ids[i] = i < long_ids ? INT32_MAX - (int32_t)i : (int32_t)i;
+        expect_ids(ids, BLOCK);
+    }
+    for (size_t i = 0; i < 64; i++) /* one at each position of eight */
+        for (int32_t id = 999999; id <= 1000000; id++) {
+            memset(ids, 0, sizeof(ids));
+            ids[i] = id;
+            expect_ids(ids, 64 + i % 8);
+        }
 }
 
 TEST(experts, whole_rest_or_neither)
