@@ -12,7 +12,7 @@ from stub_engines import StubEngine
 
 LAYERS, TOPK, END = 4, 8, 257
 TEXT = [*b"an answer"]
-LOST = "routed experts were only on a lost node of the fleet (--fleet-rows off)"
+LOST = "routed experts stayed on the node that had the session before (--fleet-rows off)"
 
 
 @pytest.fixture(params=["off", "on"])
@@ -90,3 +90,16 @@ def test_an_adopted_session_lacks_the_rows_and_nothing_else(fleet, rows):
     assert len(experts) == (len(one["prompt_ids"] + one["response_ids"]) - 1) * LAYERS * TOPK * 4
     state = fleet["b"].get(f"/sessions/{session['session_id']}?records=1", headers=AS_ADMIN).json()
     assert (LOST in state["warnings"]) == (rows == "off")
+
+
+@pytest.mark.parametrize("rows", ["off"], indirect=True)
+def test_a_drained_node_too_leaves_them_behind(fleet):
+    session = fleet.create("a")
+    messages = ask(fleet, "a", session, [{"role": "user", "content": "one"}])
+    index = index_of(session["session_id"])
+    g.wait_until(lambda: fleet.entry(f"place:{{{index}}}")["whole"] == "1", 20, "the place is whole")
+    assert fleet["a"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+    fleet["a"].wait(30)
+    assert fleet.owner(index) == "b"
+    one, experts, lacks = without_rows(exported(fleet, "b", session))
+    assert (experts, lacks) == (None, [[LOST]])

@@ -144,7 +144,7 @@ const char *checkpoint_lacks_experts(const struct checkpoint *t)
     const struct checkpoint_rows *r = checkpoint_rows(t, ROWS_EXPERTS);
 
     if (r->lost)
-        return "routed experts were only on a lost node of the fleet (--fleet-rows off)";
+        return "routed experts stayed on the node that had the session before (--fleet-rows off)";
     if (!r->has)
         return r->from > 0 ? "routed experts were asked for, and the engine told none" : NULL;
     if (r->n > 0 && (r->layers == 0 || r->topk == 0))
@@ -156,7 +156,7 @@ const char *checkpoint_lacks_experts(const struct checkpoint *t)
 const char *checkpoint_lost_indexer(const struct checkpoint *t)
 {
     return checkpoint_rows(t, ROWS_INDEXER)->lost
-               ? "indexer top-k was only on a lost node of the fleet (--fleet-rows off)"
+               ? "indexer top-k stayed on the node that had the session before (--fleet-rows off)"
                : NULL;
 }
 

@@ -60,7 +60,7 @@ struct checkpoint_audit {
  * own. */
 struct checkpoint_rows {
     bool has;
-    bool lost;    /* only a lost node of the fleet had them (--fleet-rows off) */
+    bool lost;    /* they stayed on the session's earlier node (--fleet-rows off) */
     uint32_t len; /* bytes */
     uint32_t from, n, layers, topk;
     struct payload *apart; /* NULL: the block is in the answer's payload */
@@ -188,7 +188,7 @@ static inline bool checkpoint_is_recomputed(const struct checkpoint *t)
  * Returns NULL if they are known, were not asked for, or were computed again. */
 const char *checkpoint_lacks_experts(const struct checkpoint *t);
 
-/* Returns a sentence if the answer's indexer top-k is lost with a node of a fleet, else NULL. */
+/* Returns a sentence if the answer's indexer top-k stayed on another node of a fleet, else NULL. */
 const char *checkpoint_lost_indexer(const struct checkpoint *t);
 
 /* Writes the member `warnings` of an answer, a list of sentences, if there are any. */
