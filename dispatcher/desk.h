@@ -103,8 +103,8 @@ struct desk {
     struct {
         struct list_head waiting, asking; /* struct session_search */
         unsigned n_asking;
-        uint32_t generation; /* of the place table, when the attempts were last compared with it */
-    } losses;                /* search for sessions that the fleet has lost (losses.c) */
+        uint32_t place_changes; /* of the table that the attempts were last compared with */
+    } losses;                   /* search for sessions that the fleet has lost (losses.c) */
 
     bool swept;    /* the first pass of the sweep is over */
     unsigned busy; /* number of claims and ends that are pending */

@@ -1,8 +1,8 @@
 /*
  * Sessions that the fleet has lost. If a place gets a new owner, a node was lost, perhaps with
- * records that no copy has (410 session_lost). After each change of the place table, the new owner
- * is asked for the sessions of running attempts, and of members that counted and that no trainer
- * got yet. Meanwhile their group is not offered. What a trainer got never changes.
+ * records that no copy has (410 session_lost). After each change of a place, the new owner is asked
+ * for the sessions of running attempts, and of members that counted and that no trainer got yet.
+ * Meanwhile their group is not offered. What a trainer got never changes.
  *
  *   waiting -> asking -> found: found_epoch of the attempt is the place's
  *                        lost: the attempt ends, or the member is recorded as lost
@@ -193,21 +193,31 @@ bool losses_seek(struct desk *d, struct group *g)
     return g->sought > 0;
 }
 
-void losses_look(struct desk *d)
+/* Looks for all sessions that matter. Returns false if one of them is of an attempt that is ending
+ * now and must be looked at again: it may count, or run on. */
+static bool seek_all(struct desk *d)
 {
-    uint32_t generation = d->copy ? place_table_generation(d->heritage->fleet) : 0;
+    bool all = true;
     struct attempt *a;
     struct group *g;
 
+    LIST_EACH(&d->book.running, a, struct attempt, entry) {
+        seek_session(d, a);
+        all = all && !(a->ending && desk_find_move(d, a) > 0);
+    }
+    LIST_EACH(&d->book.all, g, struct group, all_entry)
+        seek_members(d, g);
+    return all;
+}
+
+void losses_look(struct desk *d)
+{
+    uint32_t changes = d->copy ? place_table_place_changes(d->heritage->fleet) : 0;
+
     if (!d->copy || desk_is_refusing(d))
         return;
-    if (generation != d->losses.generation) {
-        LIST_EACH(&d->book.running, a, struct attempt, entry)
-            seek_session(d, a);
-        LIST_EACH(&d->book.all, g, struct group, all_entry)
-            seek_members(d, g);
-    }
-    d->losses.generation = generation;
+    if (changes != d->losses.place_changes && seek_all(d))
+        d->losses.place_changes = changes;
     ask_next(d);
 }
 

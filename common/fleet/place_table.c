@@ -44,7 +44,7 @@ struct node_row {
 };
 
 struct place_table {
-    _Atomic uint32_t generation;
+    _Atomic uint32_t generation, place_changes;
     _Atomic uint32_t self; /* 1 + slot; 0: not joined */
     _Atomic uint64_t reached_ms, orders;
     uint32_t n_places; /* the keeper's */
@@ -91,9 +91,20 @@ static void count_change(struct place_table *t)
     atomic_fetch_add_explicit(&t->generation, 1, memory_order_release);
 }
 
+static void count_place_change(struct place_table *t)
+{
+    atomic_fetch_add_explicit(&t->place_changes, 1, memory_order_release);
+    count_change(t);
+}
+
 uint32_t place_table_generation(const struct place_table *t)
 {
     return atomic_load_explicit(&t->generation, memory_order_acquire);
+}
+
+uint32_t place_table_place_changes(const struct place_table *t)
+{
+    return atomic_load_explicit(&t->place_changes, memory_order_acquire);
 }
 
 uint64_t place_table_reached_ms(const struct place_table *t)
@@ -191,7 +202,7 @@ static bool set_word(struct place_table *t, uint32_t index, uint64_t word)
         return true;
     store_word(&row->word, word);
     store_word(&row->key, (uint64_t)index + 1);
-    count_change(t);
+    count_place_change(t);
     return true;
 }
 
@@ -229,7 +240,7 @@ void place_table_remove(struct place_table *t, uint32_t index)
     if (word == left || place_table_is_vacant(t, index))
         return;
     store_word(&row->word, left);
-    count_change(t);
+    count_place_change(t);
 }
 
 bool place_table_had(const struct place_table *t, uint32_t index)

@@ -87,6 +87,10 @@ void place_table_free(struct place_table *t);
 /* Grows with each change of a place, of a node, or of what this node owns. */
 uint32_t place_table_generation(const struct place_table *t);
 
+/* Grows with each change of a place. A node's load, which changes with each beat, does not count.
+ */
+uint32_t place_table_place_changes(const struct place_table *t);
+
 /* False: the store has no such place, or this node has not read the store yet. */
 bool place_table_find(const struct place_table *t, uint32_t index, struct fleet_place *ret);
 

@@ -31,6 +31,7 @@ TEST(place_table, a_place_has_an_owner_an_epoch_and_is_whole)
     before = place_table_generation(t);
     cr_assert(place_table_set(t, &got));
     cr_assert_eq(place_table_generation(t), before, "nothing has changed");
+    cr_assert_eq(place_table_place_changes(t), 1);
     cr_assert(place_table_set(
         t, &(struct fleet_place){.index = 7, .node = FLEET_NO_NODE, .epoch = 1, .whole = true}));
     cr_assert(place_table_find(t, 7, &got));
@@ -74,6 +75,7 @@ TEST(place_table, a_node_keeps_its_slot)
     slot_b = place_table_slot(t, "b");
     cr_assert_neq(slot_a, slot_b);
     place_table_set_node(t, slot_b, &b);
+    cr_assert_eq(place_table_place_changes(t), 0, "no place has changed");
     place_table_set_self(t, slot_b);
     cr_assert_eq(place_table_slot(t, "a"), slot_a);
     cr_assert(place_table_node(t, slot_b, &got) && got.is_self && got.load == 200);
