@@ -87,6 +87,15 @@ def test_a_cursor_whose_last_session_has_gone(start, workers):
     assert sorted(seen) == sorted(made)
 
 
+def test_a_cursor_that_is_not_ours_is_refused(start):
+    """A worker sends the cursor on to the next one, in the head of a request."""
+    gateway = start(workers=2, **SETTINGS)
+    for tail in ("%20", "%0d%0aX-A:%201", "%26limit=0", "%00", "%C3%A9", "A"):
+        error = gateway.get(f"/sessions?cursor=1.x{tail}")
+        assert error.status == 400 and error.json()["error"]["param"] == "cursor", (tail, error.text)
+    assert gateway.get("/sessions?cursor=1.x").json()["unreachable"] == []
+
+
 def test_filters_look_at_what_stands_before_the_metadata(start):
     gateway = start(workers=1, **SETTINGS)
     odd = {"metadata": {"phase": "completed"}, "phase": "completed", "labels": {"n": "0"}, "reseeded_from": "w0-x", **LARGE}

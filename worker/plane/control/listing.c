@@ -327,6 +327,19 @@ static int find_workers(struct listing *v, struct err *e)
     return 0;
 }
 
+/* Reports whether the text has the bytes of a cursor only. It is sent on in the path of requests to
+ * siblings and nodes. */
+static bool is_cursor(struct str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.p[i];
+
+        if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && c != '.' && c != '-')
+            return false;
+    }
+    return true;
+}
+
 /* Finds the worker or place of the cursor. If that is gone, the list continues with the next one.
  */
 static int find_cursor(struct listing *v, struct err *e)
@@ -336,7 +349,8 @@ static int find_cursor(struct listing *v, struct err *e)
 
     if (!v->cursor.p)
         return 0;
-    if (dot == SIZE_MAX || str_to_u64(str_sub(v->cursor, 0, dot), UINT32_MAX, &index))
+    if (dot == SIZE_MAX || !is_cursor(v->cursor) ||
+        str_to_u64(str_sub(v->cursor, 0, dot), UINT32_MAX, &index))
         return err_field(e, "cursor", "cursor is not one of ours");
     while (v->at < v->n_workers && v->workers[v->at] < index)
         v->at++;
