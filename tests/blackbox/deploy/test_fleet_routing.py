@@ -279,6 +279,20 @@ def test_a_session_is_made_at_the_node_that_is_asked_for(tmp_path):
         error = fleet["a"].post("/sessions", {"node": "c"}, headers=AS_ADMIN)
         assert error.status == 503 and error.headers["x-should-retry"] == "true"
         assert '"c" is lost; nodes that make sessions: a, b' in error.json()["error"]["message"]
+        error = fleet["a"].post("/sessions", {"prefer": {"engine": "judge"}}, headers=AS_ADMIN)     # c may return with it
+        assert error.status == 503 and error.headers["x-should-retry"] == "true", error.text
+        assert '"c" is lost or being drained' in error.json()["error"]["message"]
+
+
+def test_a_node_that_has_another_name_makes_no_session(front):
+    """Its address was given to a different node. 421 would end an attempt of a group for good."""
+    a = front["a"]
+    with PlayedNode(front, "x", 7) as x:
+        g.wait_until(lambda: front.state("a", "x") == "up", what="x is known")
+        x.handler = x.misdirect
+        error = a.post("/sessions", {"node": "x"}, headers=AS_ADMIN)
+        assert error.status == 503 and error.headers["x-should-retry"] == "true" and "different name" in error.text, error.text
+        assert [r.target for r in x.requests] == ["/sessions?here=1"]
 
 
 def test_without_a_fleet_there_is_one_node(start):

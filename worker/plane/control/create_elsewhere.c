@@ -136,6 +136,32 @@ MAY_PAUSE static int ask_node(struct answering *a, uint32_t slot, const struct j
     return rc;
 }
 
+/* Returns a node that makes no session now, so that its engines are unknown; NULL: there is none.
+ */
+static const char *find_absent(const struct place_table *t, struct fleet_node *ret)
+{
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++)
+        if (place_table_node(t, slot, ret) && !ret->is_self && ret->state != FLEET_UP)
+            return ret->name;
+    return NULL;
+}
+
+/* No node that makes sessions has the engine. A node that is lost or drained may return with it. */
+static int fail_all(const struct service *s, const struct node_wish *w, struct err *e)
+{
+    struct fleet_node node;
+    const char *absent = find_absent(s->heritage->fleet, &node);
+
+    if (!absent)
+        return check_engine(s, w, ERR_INVALID, e);
+    (void)err_field(e, "prefer",
+                    "prefer.engine: no node that makes sessions has an engine \"%.*s\"; "
+                    "the node \"%s\" is lost or being drained, and was not asked",
+                    (int)MIN_OF(w->engine.len, (size_t)200), w->engine.p, absent);
+    e->kind = ERR_WORKER_UNAVAILABLE;
+    return -1;
+}
+
 /* Finds a node that has the engine, which this one lacks. */
 MAY_PAUSE static int ask_all(struct answering *a, const struct node_wish *w,
                              const struct json *options, struct err *e)
@@ -151,8 +177,7 @@ MAY_PAUSE static int ask_all(struct answering *a, const struct node_wish *w,
             return rc;
         asked[slot] = true;
     }
-    (void)check_engine(a->request.service, w, ERR_INVALID, e);
-    return -1;
+    return fail_all(a->request.service, w, e);
 }
 
 /* The request of a client, in a fleet. */
@@ -172,7 +197,8 @@ MAY_PAUSE static int choose_node(struct answering *a, const struct node_wish *w,
                                                        : ask_all(a, w, options, e);
     rc = ask_node(a, slot, options, e);
     return rc != 0 ? rc
-                   : err_set(e, ERR_MISDIRECTED, "the node \"%.*s\" has a different name now",
+                   : err_set(e, ERR_WORKER_UNAVAILABLE,
+                             "the node \"%.*s\" has a different name now: send it again",
                              (int)w->node.len, w->node.p);
 }
 
