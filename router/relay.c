@@ -130,10 +130,25 @@ bool relay_offers(const struct conn *c, int upstream)
 }
 
 /* Reports whether the sender, who waits for 100 Continue, is to send the body: a process of this
- * node of the fleet serves the request. */
+ * node of the fleet serves the request, and reads the body in any case. */
 static bool accepts_body(const struct conn *c)
 {
     return c->hub->heritage->fleet && !c->hops && c->expects && !c->up.done;
+}
+
+/* Reports whether a different node of the fleet is asked to accept the body. */
+static bool asks_to_accept(const struct conn *c)
+{
+    return c->hops && !c->up.done && (c->offered || c->expects);
+}
+
+/* Drops the client's Expect, which it may also name in Connection: we ask by our own line. */
+static void drop_expect(const struct conn *c)
+{
+    struct http1_head *h = c->hub->head;
+
+    if (c->hub->heritage->fleet && h->at[HTTP1_EXPECT])
+        h->headers[h->at[HTTP1_EXPECT] - 1].drop = true;
 }
 
 /* Bytes that could not be sent at once wait in c->up. */
@@ -149,15 +164,14 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
         keep_hop(c, head, body);
         metrics_count(c->hub->page, METRIC_fleet_forwarded, 1);
     }
-    if (accepts_body(c)) /* the worker reads it in any case */
-        c->hub->head->headers[c->hub->head->at[HTTP1_EXPECT] - 1].drop = true;
+    drop_expect(c);
     /* A head with the most headers has no space for one of ours. */
     c->confirms = upstreams_confirmed(c->hub->upstreams, upstream) &&
                   c->hub->head->n + (c->tls ? 1 : 0) < HTTP1_HEADERS_MAX;
     n = heads_request(c->hub->head,
                       &(struct heads_request){
                           .confirms = c->confirms,
-                          .expects = c->offered && !c->expects,
+                          .expects = asks_to_accept(c),
                           .encrypted = c->tls != NULL,
                           .host = upstreams_authority(c->hub->upstreams, upstream),
                           .forwarded = name_forwarder(c, upstream, forwarder),

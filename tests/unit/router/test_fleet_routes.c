@@ -126,12 +126,14 @@ TEST(fleet_routes, a_chunked_call_is_repeated_as_it_came)
 
     open_fleet(&f);
     ask(&f, "POST /sessions/w256-" ID "/v1/messages HTTP/1.1\r\nHost: localhost\r\n"
+            "Connection: Expect\r\nExpect: 100-continue\r\n"
             "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2");
-    node_hears(&f, B, "\r\n\r\n");
+    cr_assert(strstr(node_hears(&f, B, "\r\n\r\n"), "Expect: 100-continue\r\n"));
     set_owner(&f, 256, C);
     node_ends(&f);
     node_hears(&f, C, "\r\n\r\n");
     say(f.link, "HTTP/1.1 100 Continue\r\n\r\n");
+    expect(&f, "HTTP/1.1 100", "\r\n\r\n");
     node_hears(&f, C, "3\r\nabc\r\n");
     say(f.client, "\r\nde\r\n0\r\n\r\n");
     node_hears(&f, C, "0\r\n\r\n");
