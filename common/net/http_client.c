@@ -591,7 +591,7 @@ static void begin_on_idle(struct http_call *call)
     if (call->n_inserts > 0)
         loop_task_post(call->client->loop, &call->more, on_send_more);
     else
-        (void)send_request(call);
+        CHECK(send_request(call)); /* only a file fails */
 }
 
 /* Events are sent later, never from inside of this call. */
