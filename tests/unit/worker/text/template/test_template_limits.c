@@ -284,7 +284,8 @@ TEST(template_limits, work_on_long_texts_stops_when_it_is_cancelled)
         "{% for i in range(100000) %}{{ s|wordwrap(1) }}{% endfor %}",
         "{% for i in range(100000) %}{{ ('<' ~ s)|striptags }}{% endfor %}",
         "{% for i in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}",
-        "{% for i in range(100000) %}{% if s == 'a' %}{% endif %}{% endfor %}",
+        "{% for i in range(100000) %}{% for k in range(100000) %}{% if s == 'a' %}{% endif %}"
+        "{% endfor %}{% endfor %}",
     };
     struct template_options o = {.max_steps = UINT64_MAX / 2};
 
