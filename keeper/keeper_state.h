@@ -119,8 +119,8 @@ void opening_ask(struct fleet_keeper *k);
 /* Writes the node's block next to the instance. -1 with the reason. */
 int opening_keep_block(struct fleet_keeper *k, struct err *e);
 
-/* Claims the places of which this node has sessions and the store has no entry: it was replaced.
- * Returns the number of those of the block. */
+/* Claims the places of which this node has sessions and that the store, which was replaced, has
+ * forgotten. Returns the number of those of the block. */
 size_t opening_claim_folders(struct fleet_keeper *k);
 
 /* Reads the keys again. True: they have changed. */

@@ -307,11 +307,19 @@ bool ownership_is_leaving(const struct fleet_keeper *k)
 
 /* --- renewals --- */
 
+/* The base of a place of this node, compared with those of others. */
+static uint64_t find_base(const struct fleet_keeper *k, const struct store_renewal *at)
+{
+    uint64_t base = place_table_own_base(k->table, at->place);
+
+    return base == FLEET_BASE_FIRST ? at->epoch - 1 : base;
+}
+
 /* The store refuses our epoch. The same base: the entry stems from our own claim, whose answer was
  * lost. */
 static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, uint64_t base)
 {
-    uint64_t own = place_table_own_base(k->table, at->place);
+    uint64_t own = find_base(k, at);
 
     if (place_table_own_epoch(k->table, at->place) != at->epoch)
         return; /* claimed again meanwhile */
@@ -332,7 +340,8 @@ static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, ui
 static void note_renewed(struct fleet_keeper *k, const struct store_renewal *r)
 {
     place_table_set_renewed(k->table, r->place, k->sent_ms);
-    if (r->whole) /* as in the store */
+    if (r->whole &&
+        place_table_own_base(k->table, r->place) != FLEET_BASE_FIRST) /* as in the store */
         place_table_set_base(k->table, r->place, r->epoch);
 }
 

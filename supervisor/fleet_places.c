@@ -196,7 +196,8 @@ void fleet_places_forget(struct supervisor *s, uint32_t place)
  * were sent, or there are none of before. */
 static bool has_all(const struct fleet_own_place *own)
 {
-    return own->left_epoch == own->epoch || own->base == own->epoch;
+    return own->left_epoch == own->epoch || own->base == own->epoch ||
+           own->base == FLEET_BASE_FIRST;
 }
 
 bool fleet_places_end(struct supervisor *s, const struct heritage_place *given)

@@ -42,6 +42,11 @@
  * base takes the place within that time. An owner that renewed the place within the last lease has
  * the newest base, and answers at once. The owner sends all records and renews with `whole`. From
  * there on its base is its epoch, in the store and in its own notes.
+ *
+ * A first entry has FLEET_BASE_FIRST until its next claim: the store has all records of its owner,
+ * and may have forgotten an earlier one. Whoever had the place before gets it back by a claim with
+ * `known`, and reads what was recorded meanwhile; its base is then at least the owner's epoch. To
+ * others than such a claim the owner's base is its epoch - 1.
  */
 
 enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };

@@ -26,6 +26,7 @@ enum {
     FLEET_BLOCKS = 3906,    /* w0 to w999999 */
     FLEET_NAME_MAX = 64,    /* bytes of a node's name, with the terminator */
     FLEET_ADDRESS_MAX = 256,
+    FLEET_BASE_FIRST = 1, /* base of a first entry (fleet_store.h) */
 };
 
 #define FLEET_DISPATCHER UINT32_MAX

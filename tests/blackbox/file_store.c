@@ -331,11 +331,14 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         p->e.epoch = MAX_OF(MAX_OF(stored, claim->known), clock_wall_ms()) + 1;
         if (forgotten(p, claim)) {
             p->e.whole = false;
-            p->base = claim->known;
+            p->base = p->base == FLEET_BASE_FIRST && stored > claim->known ? stored : claim->known;
             forget_complete(s, claim->place);
         } else if (p->e.whole || !str_eq(p->e.owner, claim->me)) {
             p->base = p->e.epoch;
         }
+        if (p->base == p->e.epoch && stored == 0 && !claim->incomplete &&
+            claim->place != FLEET_DISPATCHER)
+            p->base = FLEET_BASE_FIRST;
         p->e.owner = arena_str(&s->arena, claim->me);
         p->e.vacant = false;
         p->e.taken = p->e.taken || claim->incomplete;

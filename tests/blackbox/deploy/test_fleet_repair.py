@@ -165,3 +165,57 @@ def test_nodes_restore_all_sessions_to_a_new_store(fleet):
             wait_whole(fleet, session)
         for node in "ab":
             fleet[node].stop()
+
+
+def test_a_node_that_knows_no_session_of_an_index_gives_it_back(fleet):
+    """A node that is new, or has lost its disk, starts with a new store before the node that has its index."""
+    fleet.add("a").start().allow(*ODD)
+    fleet["b"].allow("another node owns a place")
+    session = fleet.create("b")
+    index = index_of(session["session_id"])
+    assert fleet.chat("b", session, "one").status == 200
+    wait_whole(fleet, session)
+    fleet.lose("b")
+    g.wait_until(lambda: fleet.owner(index) == "a", 20, "its place is adopted")
+    assert fleet.chat("a", session, "two").status == 200
+    wait_whole(fleet, session)
+    had = records(fleet, "a", session)
+    fleet.server.stop()
+    fleet["a"].stop()
+    with Server(fleet.folder / "other") as other:
+        fleet.server = other
+        for node in "ab":
+            fleet[node].settings["fleet"] = other.url(fleet.name)
+        fleet["b"].start()
+        later = fleet.create("b")
+        assert index_of(later["session_id"]) == index and fleet.chat("b", later, "one").status == 200
+        fleet["a"].start()
+        for one in (session, later):
+            g.wait_until(lambda one=one: fleet.chat("b", one, "more").status == 200, 30, "it goes on")
+        assert fleet.owner(index) == "a" and records(fleet, "a", session)[:len(had)] == had
+        assert len(records(fleet, "a", later)) == 2
+        for node in "ab":
+            fleet[node].stop()
+
+
+def test_a_node_gets_an_index_back_that_a_new_node_made_meanwhile(fleet):
+    """The store was emptied, and a new node began with the same index before the owner noticed."""
+    fleet["b"].allow("has forgotten")
+    session = fleet.create("b")
+    index = index_of(session["session_id"])
+    assert fleet.chat("b", session, "one").status == 200
+    wait_whole(fleet, session)
+    had = records(fleet, "b", session)
+    keeper = fleet["b"].child("keeper")
+    os.kill(keeper, signal.SIGSTOP)
+    fleet.server.ask("FLUSHALL")
+    with Driver(fleet.url) as x:
+        x.put("block:0", "x", 1)
+        claim = x.claim(index, "x")
+        assert (claim["verdict"], claim["whole"]) == ("done", True)
+        os.kill(keeper, signal.SIGCONT)
+        g.wait_until(lambda: fleet.owner(index) == "b", 20, "it is claimed back")
+        refused = x.renew("x", [index, claim["epoch"], True])["refused"]
+        assert refused[0][1] == "fenced" and refused[0][3] >= claim["epoch"], "it is for ever"
+    assert fleet.chat("b", session, "two").status == 200 and records(fleet, "b", session)[:1] == had[:1]
+    wait_whole(fleet, session)

@@ -44,7 +44,11 @@ def test_only_the_node_of_the_block_makes_a_first_entry(store):
         assert d.claim(7, "a", beat=3)["verdict"] == "alive"
         a = d.claim(7, "a")
         assert (a["verdict"], a["owner"], a["whole"]) == ("done", "a", True)
-        assert a["epoch"] > 1_700_000_000_000
+        assert a["epoch"] > 1_700_000_000_000 and a["base"] == 1
+        assert refusals(d.append(7, a["epoch"], ["s", 0, 0, "r0"])) == {}
+        b = d.claim(7, "b", known=2)        # it had the place before the store was replaced
+        assert (b["verdict"], b["base"], b["whole"], b["n_logs"]) == ("done", a["epoch"], False, 1)
+        assert d.renew("a", [7, a["epoch"], True])["refused"] == [[0, "fenced", 0, a["epoch"]]]
 
 
 def test_a_beat_keeps_others_from_claiming(store):
@@ -344,6 +348,7 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "redis.call('HGET', KEYS[2], 'value') ~= ARGV[1]",
     "is[4] ~= '1' and is[1] ~= ARGV[1] and ARGV[4] ~= '1' and not forgotten",
     "whole, base = '0', ARGV[3]",
+    "if not p[2] and not forgotten and ARGV[4] ~= '1' and ARGV[5] ~= 'place:{d}' then base = '1' end",
     "redis.call('DEL', KEYS[5])",
     "and ARGV[4] ~= '1' and redis",
     "redis.call('DEL', (string.gsub(KEYS[i], 'place:(%b{})$', 'complete:%1')))",
@@ -385,9 +390,12 @@ class Node:
         assert answer["verdict"] == "done", answer
         self.epochs[place], self.bases[place] = answer["epoch"], answer["base"]
 
+    def base(self, place):
+        return self.epochs[place] - 1 if self.bases[place] == 1 else self.bases[place]
+
     def reclaim(self, place):
         """The store has forgotten the claim: makes it again, and sends all records."""
-        self.own(place, self.world.driver.claim(place, self.name, known=self.bases[place]))
+        self.own(place, self.world.driver.claim(place, self.name, known=self.base(place)))
         for (p, session), log in self.journal.items():
             if p == place and not (self.world.driver.drop(place, self.epochs[place], session)["verdict"] == "done"
                                    and self.send(place, session, 0)):
@@ -396,7 +404,7 @@ class Node:
 
     def is_fenced(self, place, base):
         """True, and the place forgotten, if it has another owner. Else the claim was made again."""
-        if base < self.bases[place] and self.reclaim(place):
+        if base < self.base(place) and self.reclaim(place):
             return False
         self.epochs.pop(place, None)
         return True
@@ -405,7 +413,7 @@ class Node:
         refused = self.world.driver.renew(self.name, [place, self.epochs[place], whole])["refused"]
         if refused:
             return not self.is_fenced(place, refused[0][3])
-        if whole:
+        if whole and self.bases[place] != 1:
             self.bases[place] = self.epochs[place]
         return True
 
