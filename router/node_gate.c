@@ -2,6 +2,7 @@
 #include "router/node_gate.h"
 
 #include "common/base/log.h"
+#include "common/codec/query.h"
 #include "common/fleet/place_table.h"
 #include "common/net/http1.h"
 #include "common/os/loop.h"
@@ -238,14 +239,25 @@ static int find_named(const struct hub *h, struct str by, struct str name, int *
     return *ret >= 0 ? 0 : err_set(e, ERR_NO_OWNER, "the node %s has no address now", node.name);
 }
 
+/* Reports whether the query asks for this node alone, like reach_of_request for workers. */
+static bool asks_for_this_node(struct str target)
+{
+    struct str query = str_sub(target, str_find(target, STR("?"), 0), SIZE_MAX), name, value;
+
+    query = str_sub(query, 1, SIZE_MAX);
+    while (query_split(&query, &name, &value))
+        if (str_eq_c(name, "here"))
+            return !str_eq_c(value, "0") && !str_eq_c(value, "off") && !str_eq_c(value, "false");
+    return false;
+}
+
 /* Finds the upstream in a fleet. A request whose place has no owner now fails with ERR_NO_OWNER,
  * and may be held. */
 static int find_in_fleet(const struct hub *h, const struct http1_head *head,
                          const struct route *route, int *ret, struct err *e)
 {
     struct str by = http1_known(head, HTTP1_FORWARDED);
-    bool named =
-        route->node.p || is_by_node(by) || str_find(head->target, STR("here=1"), 0) != SIZE_MAX;
+    bool named = route->node.p || is_by_node(by) || asks_for_this_node(head->target);
     struct owner owner;
 
     *ret = -1;

@@ -20,9 +20,12 @@ TEST(fleet_leaving, a_node_that_leaves_passes_on_what_any_worker_serves)
     say(f.link, FOUND);
     expect(&f, "HTTP/1.1 200", "ok");
     cr_assert(strstr(f.text, "\r\nConnection: close\r\n"));
+    node_ends(&f);
+    ask(&f, "GET /sessions?label=where=1&here=0 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    node_hears(&f, B, "\r\n\r\n");
     ask(&f, "GET /stats?node=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect(&f, "HTTP/1.1 503", "\"draining\"");
-    ask(&f, "GET /sessions?here=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    ask(&f, "GET /sessions?limit=1&here=true HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect(&f, "HTTP/1.1 503", "\"draining\"");
     ask(&f, "GET /sessions HTTP/1.1\r\nHost: localhost\r\nRollgate-Forwarded: b\r\n\r\n");
     expect(&f, "HTTP/1.1 503", "\"draining\"");
