@@ -10,9 +10,9 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "door.h"
+#include "hub_kit.h"
 #include "router/clients.h"
 #include "router/hub.h"
-#include "router/lendings.h"
 #include "router/upstreams.h"
 #include "testing.h"
 
@@ -128,15 +128,7 @@ static inline void drop(int *fd)
 
 static inline void close_fleet(struct fleet *f)
 {
-    struct loop *l = f->hub.loop;
-
-    clients_close_all(&f->hub);
-    (void)loop_poll(l, 0);
-    lendings_free(f->hub.lendings);
-    upstreams_free(f->hub.upstreams);
-    hub_done(&f->hub);
-    loop_free(l);
-    board_free(f->heritage.board);
+    close_hub(&f->hub, f->heritage.board);
     place_table_free(f->table);
     drop(&f->client);
     drop(&f->link);

@@ -5,9 +5,9 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "door.h"
+#include "hub_kit.h"
 #include "router/clients.h"
 #include "router/hub.h"
-#include "router/lendings.h"
 #include "router/relay.h"
 #include "router/upstreams.h"
 #include "testing.h"
@@ -80,15 +80,7 @@ static void drop(int *fd)
 
 static void close_all(struct fixture *f)
 {
-    struct loop *l = f->hub.loop;
-
-    clients_close_all(&f->hub);
-    (void)loop_poll(l, 0);
-    lendings_free(f->hub.lendings);
-    upstreams_free(f->hub.upstreams);
-    hub_done(&f->hub);
-    loop_free(l);
-    board_free(f->heritage.board);
+    close_hub(&f->hub, f->heritage.board);
     drop(&f->client);
     drop(&f->worker);
     door_close(&f->door);
