@@ -140,6 +140,10 @@ static void handle_timeout(struct conn *c)
         c->hold.over = true;
         return;
     }
+    if (c->state == CONN_RELAY && c->offered && !conn_answered(c)) {
+        relay_refuse_offer(c);
+        return;
+    }
     if (waits_for_body && c->gathers) {
         conn_gather(c, false);
         c->body_trickles = true;

@@ -96,6 +96,7 @@ struct conn {
     bool late;      /* the deadline has passed */
     struct caller *address;
     struct caller *key; /* the key that it last proved, or NULL */
+    bool of_node;       /* a different node of the fleet forwards requests on it */
 
     /* body of the request, while it is incomplete (bodies.h) */
     uint64_t body_bytes;       /* number of received bytes */
@@ -124,6 +125,7 @@ struct conn {
         uint64_t epoch;       /* epoch of the place when the hold began */
         uint64_t until_ms;    /* end of --fleet-hold; 0: not held yet */
         uint64_t again_ms;    /* next attempt at the same owner; UINT64_MAX: no owner */
+        uint64_t accept_ms;   /* with `offered`: end of the time to accept the body */
         bool misdirected;     /* the owner answered that it does not have the place */
         bool over;            /* --fleet-hold has passed */
         bool unserved;        /* this node owns the place, and has no worker for it yet */

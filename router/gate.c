@@ -191,6 +191,15 @@ static int count_under_key(struct conn *c, const struct route *route, struct err
     return 0;
 }
 
+/* A node that vanishes in the middle of a body sends no end. */
+static void probe_node(struct conn *c)
+{
+    if (c->of_node || !c->hub->heritage->fleet || !c->hub->head->at[HTTP1_FORWARDED])
+        return;
+    c->of_node = true;
+    upstreams_probe(c->hub->upstreams, c->fd);
+}
+
 /* A request that the router answers itself proves nothing. Neither does a request without a key to
  * an open path, if this router verifies keys. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e)
@@ -199,6 +208,7 @@ int gate_admit(struct conn *c, const struct route *route, struct err *e)
         return 0;
     if (count_under_key(c, route, e) != 0)
         return -1;
+    probe_node(c);
     if (!gate_keys(c->hub) || route->proof.scope != KEY_NONE)
         conn_known(c);
     return 0;

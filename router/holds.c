@@ -97,12 +97,6 @@ static void cut_hops(struct hub *h)
     }
 }
 
-void holds_watch_hop(struct conn *c, int upstream)
-{
-    c->hold.node = upstreams_node(upstream);
-    list_append(&c->hub->hops, &c->hold.hop);
-}
-
 static void on_look(struct loop_timer *t)
 {
     struct hub *h = CONTAINER_OF(t, struct hub, hold_timer);
@@ -158,6 +152,17 @@ static uint64_t hold_ms(const struct hub *h)
     bool leaves = atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed) != 0;
 
     return (uint64_t)(h->config->fleet_hold_ms + (leaves ? h->config->grace_ms : 0));
+}
+
+void holds_watch_hop(struct conn *c, int upstream)
+{
+    const struct hub *h = c->hub;
+    uint64_t now_ms = loop_now_ms(h->loop);
+    uint64_t until_ms = c->hold.until_ms ? c->hold.until_ms : now_ms + hold_ms(h);
+
+    c->hold.node = upstreams_node(upstream);
+    c->hold.accept_ms = MAX_OF(until_ms, now_ms + (uint64_t)h->config->fleet_lease_ms);
+    list_append(&c->hub->hops, &c->hold.hop);
 }
 
 /* Returns the time until the same owner is tried again. The first try after a broken link follows

@@ -29,7 +29,8 @@ void holds_begin(struct conn *c, uint32_t place);
 
 /* Watches the node that the upstream is, which serves the request, until the exchange ends. If the
  * node is lost and its place has a new owner, the link is cut: that node may be frozen, and then
- * its links do not end. */
+ * its links do not end. If the body is offered, the node may accept it until the end of
+ * --fleet-hold, but at least for one lease (hold.accept_ms). */
 void holds_watch_hop(struct conn *c, int upstream);
 
 /* Tries all held requests a last time: the router ends. */

@@ -126,7 +126,8 @@ bool relay_offers(const struct conn *c, int upstream)
     const struct http1_head *h = c->hub->head;
 
     return upstreams_is_node(c->hub->upstreams, upstream) && !c->up.done &&
-           (h->body == HTTP1_CHUNKED || h->len_bytes + h->length > UPLOAD_HOP_KEPT_MAX);
+           (h->expects_continue || h->body == HTTP1_CHUNKED ||
+            h->len_bytes + h->length > UPLOAD_HOP_KEPT_MAX);
 }
 
 /* Reports whether the sender, who waits for 100 Continue, is to send the body: a process of this
@@ -134,12 +135,6 @@ bool relay_offers(const struct conn *c, int upstream)
 static bool accepts_body(const struct conn *c)
 {
     return c->hub->heritage->fleet && !c->hops && c->expects && !c->up.done;
-}
-
-/* Reports whether a different node of the fleet is asked to accept the body. */
-static bool asks_to_accept(const struct conn *c)
-{
-    return c->hops && !c->up.done && (c->offered || c->expects);
 }
 
 /* Drops the client's Expect, which it may also name in Connection: we ask by our own line. */
@@ -171,7 +166,7 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
     n = heads_request(c->hub->head,
                       &(struct heads_request){
                           .confirms = c->confirms,
-                          .expects = asks_to_accept(c),
+                          .expects = c->offered,
                           .encrypted = c->tls != NULL,
                           .host = upstreams_authority(c->hub->upstreams, upstream),
                           .forwarded = name_forwarder(c, upstream, forwarder),
@@ -270,6 +265,7 @@ static void await_reader(struct conn *c)
 static void set_deadline(struct conn *c)
 {
     bool waits = !c->up.done && c->upload == UPLOAD_FLOWS && !c->offered && !flow_parked(&c->up);
+    uint64_t now_ms = loop_now_ms(c->hub->loop);
     uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
     c->body_waits = waits;
@@ -280,8 +276,20 @@ static void set_deadline(struct conn *c)
     c->stuck = false;
     if (waits)
         conn_set_deadline(c, body_ms);
+    else if (c->offered && !conn_answered(c))
+        conn_set_deadline(c, c->hold.accept_ms > now_ms ? c->hold.accept_ms - now_ms : 0);
     else
         conn_no_deadline(c);
+}
+
+void relay_refuse_offer(struct conn *c)
+{
+    struct err e;
+
+    err_set(&e, ERR_NO_OWNER,
+            "the node that owns the place of this request did not accept its body in time");
+    hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1, e.text);
+    conn_fail(c, &e);
 }
 
 bool relay_owes(const struct conn *c)

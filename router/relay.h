@@ -8,9 +8,10 @@
 
 #include "router/conn.h"
 
-/* Reports whether the request goes to a different node of the fleet, and is too long to be kept for
- * a second one. Then only its head is sent at first (c->offered): a node that no longer has the
- * place refuses it, and the body is still in the client's socket. */
+/* Reports whether the request goes to a different node of the fleet, and its client waits for 100
+ * Continue or it is too long to be kept for a second node. Then only its head is sent at first
+ * (c->offered): a node that no longer has the place refuses it, and the body is still in the
+ * client's socket. */
 bool relay_offers(const struct conn *c, int upstream);
 
 /* Starts the exchange of the parsed request hub->head, whose bytes are `head`. c->up is begun.
@@ -22,6 +23,10 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
  * Returns the result; *e is set with VERDICT_REFUSE. Never returns MORE or LOST. HOLD: c->replay
  * has the request (holds_begin). */
 enum verdict relay_pump(struct conn *c, struct err *e);
+
+/* Ends the exchange with an error: the node did not accept the body within its time
+ * (c->offered). */
+void relay_refuse_offer(struct conn *c);
 
 /* Reports whether the worker must still get bytes of a completely received call, although its
  * client leaves (--on-disconnect). */

@@ -539,22 +539,25 @@ static void lift_descriptor(struct link *link)
     link->fd = high;
 }
 
-/* Sets probes and timeouts. A different node may vanish during a call, which may be silent for
- * long. Probes notice that after PROBE_IDLE_S + PROBES * PROBE_S, unread bytes after UNREAD_MS. In
- * a fleet both need one lease. */
-static void set_tcp_options(const struct upstreams *u, int fd)
+void upstreams_probe(const struct upstreams *u, int fd)
 {
-    int one = 1, idle = PROBE_IDLE_S, interval = PROBE_S, count = PROBES, unread = UNREAD_MS;
+    int one = 1, idle = PROBE_IDLE_S, interval = PROBE_S, count = PROBES;
 
-    if (u->nodes) {
-        unread = (int)u->heritage->config->fleet_lease_ms;
-        idle = interval = MAX_OF(unread / 4000, 1);
-    }
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (u->nodes)
+        idle = interval = MAX_OF((int)u->heritage->config->fleet_lease_ms / 4000, 1);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
+/* Unread bytes end the link after UNREAD_MS, in a fleet after one lease. */
+static void set_tcp_options(const struct upstreams *u, int fd)
+{
+    int one = 1, unread = u->nodes ? (int)u->heritage->config->fleet_lease_ms : UNREAD_MS;
+
+    upstreams_probe(u, fd);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread, sizeof(unread));
 }
 

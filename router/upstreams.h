@@ -130,6 +130,11 @@ void upstreams_keep_above(struct upstreams *u, int fd);
  * workers. */
 bool upstreams_confirmed(const struct upstreams *u, int upstream);
 
+/* Makes a connection with a different node end if that node vanishes, although both are silent for
+ * long: after PROBE_IDLE_S + PROBES * PROBE_S, in a fleet after one lease. Failures do not matter.
+ */
+void upstreams_probe(const struct upstreams *u, int fd);
+
 /* Returns the number of own workers that may serve requests without an id. */
 size_t upstreams_count(const struct upstreams *u);
 

@@ -1,6 +1,8 @@
 """Requests in a fleet: every node answers for every session, by one hop to its owner; what has no owner is held."""
 import http.client
 import json
+import os
+import signal
 import subprocess
 import threading
 
@@ -244,6 +246,18 @@ def test_long_calls_do_not_fail_in_a_drain(tmp_path):
         for one in threads:
             one.join()
         assert {one.status for one in answers} == {200}, [one.text for one in answers if one.status != 200]
+
+
+def test_a_body_that_its_owner_does_not_accept_ends_with_its_hold(tmp_path):
+    """The owner's router is stuck; its node renews its places."""
+    with Fleet(tmp_path, "ab", fleet_hold="2s", routers=1) as fleet:
+        session = fleet.create("b")
+        assert fleet.chat("a", session, "x" * 100_000).status == 200
+        os.kill(fleet["b"].child("router-0"), signal.SIGSTOP)
+        answer = fleet.chat("a", session, "y" * 100_000)
+        assert (answer.status, code(answer), answer.headers["x-should-retry"]) == (503, "no_owner", "true"), answer.text
+        os.kill(fleet["b"].child("router-0"), signal.SIGCONT)
+        assert fleet.chat("a", session, "z" * 100_000).status == 200
 
 
 def test_a_session_is_made_at_the_node_that_is_asked_for(tmp_path):

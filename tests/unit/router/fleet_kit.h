@@ -12,6 +12,7 @@
 #include "door.h"
 #include "hub_kit.h"
 #include "router/clients.h"
+#include "router/conn.h"
 #include "router/hub.h"
 #include "router/upstreams.h"
 #include "testing.h"

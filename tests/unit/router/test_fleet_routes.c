@@ -203,6 +203,64 @@ TEST(fleet_routes, a_long_body_waits_until_a_node_accepts_it)
     close_fleet(&f);
 }
 
+/* Its router or machine may be stuck while its keeper renews its places. */
+TEST(fleet_routes, a_body_that_its_node_never_accepts_ends_with_no_owner)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    for (int is_short = 0; is_short < 2; is_short++) {
+        f.config.fleet_hold_ms = SILENT_MS;
+        f.config.fleet_lease_ms = 2 * SILENT_MS;
+        ask(&f, is_short ? "POST /sessions/w256-" ID "/fork HTTP/1.1\r\nHost: localhost\r\n"
+                           "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+                         : POST(256, "/fork", 180020) "begin");
+        node_hears(&f, B, "\r\n\r\n");
+        cr_assert(!wait_for(&f, f.client, SILENT_MS)); /* a node has one lease at least */
+        expect(&f, "HTTP/1.1 503", "no_owner");
+        cr_assert(strstr(f.text, "\r\nConnection: close\r\n"));
+        cr_assert(strstr(f.text, "\r\nx-should-retry: true\r\n"));
+        node_ends(&f);
+    }
+    f.config.fleet_hold_ms = f.config.fleet_lease_ms = SILENT_MS;
+    ask(&f, POST(256, "/fork", 180020) "begin");
+    node_hears(&f, B, "\r\n\r\n");
+    say(f.link, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\n12");
+    expect(&f, "HTTP/1.1 413", "12");
+    cr_assert(!wait_for(&f, f.client, 2 * SILENT_MS)); /* it has refused the body */
+    say(f.link, "34");
+    hear(&f, f.client, "34");
+    close_fleet(&f);
+}
+
+/* Reports whether probes are sent on the newest connection of a client. */
+static bool sends_probes(const struct fleet *f)
+{
+    const struct conn *c = LIST_FIRST_OF(&f->hub.conns, struct conn, item);
+    int on = 0;
+    socklen_t len = sizeof(on);
+
+    cr_assert_not_null(c);
+    cr_assert_eq(getsockopt(c ? c->fd : -1, SOL_SOCKET, SO_KEEPALIVE, &on, &len), 0);
+    return on != 0;
+}
+
+TEST(fleet_routes, a_node_that_vanishes_within_a_body_is_noticed)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    ask(&f, POST(0, "/fork", 9) "begin");
+    node_hears(&f, SELF, "begin");
+    cr_assert(!sends_probes(&f));
+    node_ends(&f);
+    ask(&f, "POST /sessions/w0-" ID "/fork HTTP/1.1\r\nHost: localhost\r\n"
+            "Rollgate-Forwarded: b\r\nContent-Length: 9\r\n\r\nbegin");
+    node_hears(&f, SELF, "begin");
+    cr_assert(sends_probes(&f));
+    close_fleet(&f);
+}
+
 TEST(fleet_routes, a_long_body_of_another_node_is_accepted)
 {
     struct fleet f;
