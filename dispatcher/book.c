@@ -329,7 +329,7 @@ static int apply_lost(struct book *b, const struct json *r, struct err *e)
     bool again;
 
     if (!a || a->rollout->last != a || a->rollout->state != ROLLOUT_SUCCEEDED ||
-        a->rollout->group->deliveries > 0)
+        group_is_delivered(a->rollout->group))
         return err_set(e, ERR_INVALID, "the loss does not fit a member that was not delivered");
     m = a->rollout;
     g = m->group;
@@ -443,10 +443,12 @@ static int apply_cancel(struct book *b, struct group *g, const struct json *r, s
 
 static int apply_taken(struct group *g, const struct json *r, struct err *e)
 {
-    if (!g || g->delivery != DELIVERY_OFFERED)
+    if (!g || (g->queue ? g->delivery != DELIVERY_OFFERED : !group_settled(g)))
         return err_set(e, ERR_INVALID, "the taken group was not offered");
-    g->delivery = DELIVERY_TAKEN;
     g->deliveries++;
+    if (!g->queue)
+        return 0;
+    g->delivery = DELIVERY_TAKEN;
     g->lease_ms = record_lease_ms(r);
     g->taken_until_ms = 0;
     g->queue->offered--;

@@ -9,7 +9,7 @@
  *                 "lost"?, "refused"?, "open"?, "beside"?, result...}
  *   {"t": "deadline", "id": G, "at": ms}
  *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
- *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}
+ *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}        (no queue, in a fleet: first answer)
  *   {"t": "returned" | "acked", "id": G, "at": ms}
  *   {"t": "told", "id": G, "at": ms, "submitted"?: ms}
  *   {"t": "lost", "id": G, "at": ms, "attempt": A}

@@ -305,7 +305,7 @@ void groups_post(struct desk_request *r)
         submit_candidates(r, all, n, false);
 }
 
-/* --- show --- */
+/* --- one group --- */
 
 static struct group *find_group(struct desk_request *r, struct err *e)
 {
@@ -324,35 +324,32 @@ static struct group *find_group(struct desk_request *r, struct err *e)
     return NULL;
 }
 
-/* Answers with the group. If it has settled and has no queue, this answer delivers it, and waits
- * for the record of that. */
-static void answer_group(struct desk *d, struct exchange *x, const struct group *g)
+/* Reports whether an answer with the group is its delivery, which must be recorded. Only a fleet
+ * can lose a member later. */
+static bool is_delivered_now(const struct desk *d, const struct group *g)
 {
-    struct desk_answer *answer;
-    struct waits_now now = desk_waits_now(d);
-    struct buf body = {0};
-    struct json_out o = json_out_to(&body);
-
-    result_write_group(g, &d->book, &now, &o);
-    if (!group_settled(g)) {
-        desk_json(x, 200, &body);
-        buf_done(&body);
-        return;
-    }
-    answer = durable_begin(d, x);
-    answer->body = body;
-    durable_end(answer, 200);
+    return d->copy && group_settled(g) && !g->queue && !group_is_delivered(g);
 }
 
-void groups_get(struct desk_request *r)
+/* Answers with a group that has settled, after the records of that. */
+static void answer_settled(struct desk *d, struct exchange *x, const struct group *g)
 {
-    struct err e = {0};
-    struct group *g = find_group(r, &e);
+    struct desk_answer *answer = durable_begin(d, x);
+    struct json_out o = json_out_to(&answer->body);
+    struct buf record = {0};
+    struct err e;
+    int rc = 0;
 
-    if (g)
-        answer_group(r->desk, r->x, g);
+    if (is_delivered_now(d, g)) {
+        record_taken(g->spec.id, 0, clock_wall_ms(), &record);
+        rc = durable_write(answer, g->spec.id, buf_str(&record), &e);
+        buf_done(&record);
+    }
+    result_write_group(g, NULL, NULL, &o);
+    if (rc)
+        durable_fail(answer, &e);
     else
-        desk_error(r->x, &e);
+        durable_end(answer, 200);
 }
 
 /* --- list --- */
@@ -448,7 +445,7 @@ void groups_list(struct desk_request *r)
     buf_done(&body);
 }
 
-/* --- wait --- */
+/* --- show and wait --- */
 
 /* A group that a request waits for. seq distinguishes it from a later group with the same id. */
 struct group_wait {
@@ -457,11 +454,12 @@ struct group_wait {
     char id[GROUP_ID_MAX + 1];
 };
 
-/* Answers if the group has ended. A removed group has ended, too. */
+/* Answers if the group has ended, and no session of it is sought. A removed group has ended, too.
+ */
 static bool check_wait(struct poll *p)
 {
     struct group_wait *w = p->ctx;
-    const struct group *g = book_group(&p->desk->book, str_cstr(w->id));
+    struct group *g = book_group(&p->desk->book, str_cstr(w->id));
     struct err e;
 
     if (w->last.len > 0) {
@@ -474,7 +472,9 @@ static bool check_wait(struct poll *p)
     if (g && g->seq == w->seq && !group_settled(g))
         return false;
     if (g && g->seq == w->seq) {
-        answer_group(p->desk, p->x, g);
+        if (is_delivered_now(p->desk, g) && losses_seek(p->desk, g))
+            return false;
+        answer_settled(p->desk, p->x, g);
     } else {
         (void)err_set(&e, ERR_UNKNOWN_GROUP, "no group is called %s any more", w->id);
         desk_error(p->x, &e);
@@ -493,7 +493,17 @@ static void wait_drop(struct poll *p)
     free(p->ctx);
 }
 
+static void show_over(struct poll *p)
+{
+    struct err e;
+
+    (void)err_set(&e, ERR_NO_OWNER,
+                  "no node has answered for a session of the group within --fleet-hold");
+    desk_error(p->x, &e);
+}
+
 static const struct poll_kind waiting = {check_wait, wait_over, wait_drop};
+static const struct poll_kind showing = {check_wait, show_over, wait_drop};
 
 void groups_removed(struct desk *d, const struct group *g)
 {
@@ -511,21 +521,46 @@ void groups_removed(struct desk *d, const struct group *g)
     }
 }
 
+static struct group_wait *wait_for(const struct group *g)
+{
+    struct group_wait *w = mem_zalloc(sizeof(*w));
+
+    w->seq = g->seq;
+    memcpy(w->id, g->spec.id.p, g->spec.id.len);
+    return w;
+}
+
+void groups_get(struct desk_request *r)
+{
+    struct desk *d = r->desk;
+    struct waits_now now = desk_waits_now(d);
+    struct err e = {0};
+    const struct group *g = find_group(r, &e);
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    if (!g) {
+        desk_error(r->x, &e);
+    } else if (group_settled(g)) {
+        poll_start(d, r->x, &showing, wait_for(g), (uint64_t)d->heritage->config->fleet_hold_ms);
+    } else {
+        result_write_group(g, &d->book, &now, &o);
+        desk_json(r->x, 200, &body);
+    }
+    buf_done(&body);
+}
+
 void groups_wait(struct desk_request *r)
 {
     uint64_t wait_ms = 60000;
     struct err e = {0};
     const struct group *g = NULL;
-    struct group_wait *w;
 
     if (desk_query_seconds(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !(g = find_group(r, &e))) {
         desk_error(r->x, &e);
         return;
     }
-    w = mem_zalloc(sizeof(*w));
-    w->seq = g->seq;
-    memcpy(w->id, g->spec.id.p, g->spec.id.len);
-    poll_start(r->desk, r->x, &waiting, w, wait_ms);
+    poll_start(r->desk, r->x, &waiting, wait_for(g), wait_ms);
 }
 
 /* --- cancel --- */

@@ -42,7 +42,7 @@ static bool is_needed(const struct attempt *a)
 {
     const struct rollout *r = a->rollout;
 
-    return a->ended ? r->last == a && r->state == ROLLOUT_SUCCEEDED && r->group->deliveries == 0
+    return a->ended ? r->last == a && r->state == ROLLOUT_SUCCEEDED && !group_is_delivered(r->group)
                     : !a->ending;
 }
 
@@ -179,7 +179,7 @@ static void seek_session(struct desk *d, struct attempt *a)
 
 static void seek_members(struct desk *d, struct group *g)
 {
-    for (uint32_t i = 0; g->rollouts && g->deliveries == 0 && i < group_rollouts(g); i++)
+    for (uint32_t i = 0; g->rollouts && !group_is_delivered(g) && i < group_rollouts(g); i++)
         if (g->rollouts[i].state == ROLLOUT_SUCCEEDED)
             seek_session(d, g->rollouts[i].last);
 }

@@ -170,7 +170,7 @@ struct group {
     uint64_t submitted_at_ms, begun_at_ms, first_end_at_ms, settled_at_ms; /* wall clock */
     enum group_state state;
     enum group_delivery delivery;
-    uint32_t deliveries;
+    uint32_t deliveries; /* without a queue: 1 after the first answer that showed it settled */
     /* how long a trainer may keep the group after taking it */
     uint64_t lease_ms;
     uint64_t taken_until_ms;              /* monotonic: end of that time; 0: not set yet */
@@ -192,6 +192,12 @@ struct group {
 static inline bool group_settled(const struct group *g)
 {
     return g->state >= GROUP_FINISHED;
+}
+
+/* Reports whether a trainer may have the settled group, whose content then never changes. */
+static inline bool group_is_delivered(const struct group *g)
+{
+    return g->deliveries > 0;
 }
 
 static inline uint32_t group_rollouts(const struct group *g)

@@ -136,13 +136,14 @@ def renew_long(fleet, *attempts):
     return Later(lambda: fleet[owner].post("/attempts/renew", body, headers=AS_ADMIN, timeout=60))
 
 
-def lose_session(fleet, attempt):
-    """Loses one record of the attempt's session in the store, and the node that has it."""
-    session = attempt["session"]["session_id"]
-    index = index_of(session)
+def lose_session(fleet, *attempts):
+    """Loses one record of each attempt's session in the store, and the node that has them."""
+    sessions = [a["session"]["session_id"] for a in attempts]
+    index, = {index_of(session) for session in sessions}
     lost = fleet.owner(index)
     g.wait_until(lambda: fleet.entry(f"place:{{{index}}}")["whole"] == "1", 20, "the place is whole")
-    assert fleet.server.ask("LSET", f"rg:test:log:{{{index}}}:{session}", 0, "x")
+    for session in sessions:
+        assert fleet.server.ask("LSET", f"rg:test:log:{{{index}}}:{session}", 0, "x")
     fleet.lose(lost)
     for gateway in fleet:
         gateway.allow("the session is lost", "the session of a rollout", "does not apply", "the journal differs")
@@ -213,6 +214,31 @@ def test_a_delivered_group_does_not_change_when_a_session_is_lost(fleet):
     assert front.post("/queues/q/return", {"groups": ["one"]}).json() == {"returned": 1}
     again, = front.get("/queues/q/next?wait_s=20").json()["groups"]
     assert again == {**taken, "deliveries": 2}
+
+
+def test_a_group_without_a_queue_is_delivered_by_its_first_answer(fleet):
+    """After that answer it keeps its content, also when another node has the dispatcher; before, a lost member shows."""
+    front = Front(*fleet)
+    ends = {name: claim_one_each(fleet, front, name, queue=None, min=1) for name in ("shown", "waited", "unseen")}
+    end_well(front, *itertools.chain(*ends.values()))
+    shown = front.get("/groups/shown").json()
+    waited = front.get("/groups/waited/wait").json()
+    assert shown["state"] == waited["state"] == "finished" and groups(front)["unseen"] == "finished"
+    wait_whole(fleet)
+    front = lose_session(fleet, *[lost for _, lost in ends.values()])
+    kept, lost = ends["unseen"]
+    late = Later(lambda: front.get("/groups/unseen/wait?timeout_s=20"))
+    unseen = front.get("/groups/unseen").json()
+    assert (unseen["state"], unseen["succeeded"]) == ("partial", 1) and late.get().json() == unseen
+    assert {m["rollout"]: m["state"] for m in unseen["members"]} == {kept["rollout"]: "succeeded", lost["rollout"]: "lost"}
+    for group in (shown, waited):
+        assert front.get(f"/groups/{group['id']}").json() == front.get(f"/groups/{group['id']}/wait").json() == group
+    path = f"/sessions/{ends['shown'][1]['session']['session_id']}/finalize"
+    assert front.post(path).json()["error"]["code"] == "session_lost"
+    gateway = next(front.nodes)
+    gateway.kill()
+    gateway.start()
+    g.wait_until(lambda: [front.get(f"/groups/{name}").json() for name in ends] == [shown, waited, unseen], 20, "the same after a restart")
 
 
 def test_a_lost_dispatcher_is_replaced_with_all_its_groups(fleet):
