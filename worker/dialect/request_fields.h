@@ -112,7 +112,7 @@ struct spoken {
     struct grown text, thought;
     struct json calls;
     bool any;          /* a block or an item was added */
-    struct str answer; /* id of the stored answer that item_references name; absent: none */
+    struct str answer; /* id of the answer that its items name; absent: none */
 };
 
 static inline void spoken_init(struct spoken *s)

@@ -79,20 +79,6 @@ static int check_name(struct responses_reader *r, const char *field, struct str 
     return 0;
 }
 
-/* --- ids --- */
-
-/* Returns the bare response id: the id without prefixes, up to the next underscore. */
-struct str response_bare_id(struct str id)
-{
-    static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",  "ctc_",
-                                        "tsc_",  "cmp_", "chatcmpl-", "cmpl-"};
-
-    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
-        if (str_starts(id, str_cstr(heads[i])))
-            id = str_sub(id, strlen(heads[i]), id.len);
-    return str_sub(id, 0, str_find(id, STR("_"), 0));
-}
-
 /* Returns the conversation up to a response, and its instructions. NULL: unknown id. */
 static const struct json *past_messages(struct responses_reader *r, struct str id,
                                         struct str *ret_instructions)
@@ -114,8 +100,21 @@ static void push_summary(struct responses_reader *r, struct str summary)
     json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(text)));
 }
 
-/* Reads an item_reference: copies that item of the stored answer. Items of two answers make two
- * messages. */
+/* Begins an item of that answer: items of two stored answers make two messages. Looks up an answer
+ * only if the turn's items name two, because a helper waits for the loop at each look. */
+static void join_answer(struct responses_reader *r, struct str answer)
+{
+    struct str before = r->spoken.answer;
+
+    if (before.len &&
+        (!answer.len || str_eq(before, answer) || !references_is_stored(r->past, answer)))
+        return;
+    if (before.len && references_is_stored(r->past, before))
+        spoken_flush(r->a, &r->spoken, r->messages);
+    r->spoken.answer = answer;
+}
+
+/* Reads an item_reference: copies that item of the stored answer. */
 static int read_reference(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
@@ -134,9 +133,7 @@ static int read_reference(struct responses_reader *r, const struct json *item)
         push_summary(r, found.text);
         return 0;
     }
-    if (r->spoken.answer.len && !str_eq(r->spoken.answer, found.response))
-        spoken_flush(r->a, &r->spoken, r->messages);
-    r->spoken.answer = found.response;
+    join_answer(r, found.response);
     r->spoken.any = true;
     if (found.kind == REFERENCED_CALL)
         json_push(r->a, &r->spoken.calls, found.call);
@@ -400,6 +397,7 @@ static int read_input_item(struct responses_reader *r, const struct json *item)
         return fail_item(r, "type", "a string");
     if (references_is_item(item))
         return read_reference(r, item);
+    join_answer(r, references_answer(item));
     if (!type.p || str_eq_c(type, "message"))
         return read_item_message(r, item);
     if (str_eq_c(type, "function_call"))

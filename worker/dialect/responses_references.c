@@ -11,6 +11,18 @@
 #include "worker/dialect/writers.h"
 #include "worker/text/request/thought_blocks.h"
 
+/* Returns the bare response id: the id without prefixes, up to the next underscore. */
+struct str response_bare_id(struct str id)
+{
+    static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",  "ctc_",
+                                        "tsc_",  "cmp_", "chatcmpl-", "cmpl-"};
+
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+        if (str_starts(id, str_cstr(heads[i])))
+            id = str_sub(id, strlen(heads[i]), id.len);
+    return str_sub(id, 0, str_find(id, STR("_"), 0));
+}
+
 bool references_is_item(const struct json *item)
 {
     const struct json *type = json_get(item, "type");
@@ -72,6 +84,25 @@ static bool read_item_id(struct str id, struct item_id *ret)
     if (end != SIZE_MAX && !read_number(str_sub(id, end + 1, id.len), ret))
         return false;
     return ret->response.len > 0 && has_fitting_number(ret);
+}
+
+struct str references_answer(const struct json *item)
+{
+    struct str seal = json_string(json_get(item, "encrypted_content"));
+    struct item_id v;
+
+    if (read_item_id(json_string(json_get(item, "id")), &v))
+        return v.response;
+    return str_starts(seal, STR(RESPONSES_THOUGHT_SEAL))
+               ? str_sub(seal, strlen(RESPONSES_THOUGHT_SEAL), seal.len)
+               : (struct str){0};
+}
+
+bool references_is_stored(const struct dialect_past *past, struct str answer)
+{
+    bool compacts;
+
+    return past && past->message && past->message(past->ctx, answer, &compacts);
 }
 
 /* Returns the number of blocks of the answer's thought. Remembers that of one answer. */

@@ -38,6 +38,13 @@ struct references {
  * an id, and no role and content. */
 bool references_is_item(const struct json *item);
 
+/* Returns the bare id of the answer that a whole item names, by its id or a thought's seal. Absent:
+ * it names none. The answer may be unknown to the session. */
+struct str references_answer(const struct json *item);
+
+/* Reports whether the session has that answer. `past` may be NULL. */
+bool references_is_stored(const struct dialect_past *past, struct str answer);
+
 /* Finds the item that `id` names. An answer stores its thoughts as one text, and its texts as one:
  * the first reference to one of several gets all of it. Returns NULL, or what `id` must be. The id
  * must outlive the struct. */

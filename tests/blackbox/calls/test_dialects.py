@@ -449,6 +449,19 @@ def test_item_references_lead_to_the_stored_answer(serve):
     assert stored["output"] == first["output"]
 
 
+@pytest.mark.parametrize("names", ["ids", "seals"])
+def test_whole_items_of_two_answers_in_sequence_stay_two(serve, names):
+    """The second answer follows the first without a message between. Codex sends no ids, but seals."""
+    gateway, session = serve(["<think>\na\n</think>\n\nFirst.", "<think>\nb\n</think>\n\nSecond.", "Third."])
+    items = [USER]
+    for _ in range(3):
+        answer = post(gateway, session, "/v1/responses", responses_body(input=items, include=["reasoning.encrypted_content"]))
+        assert answer.status == 200, answer.text
+        items += [{k: v for k, v in item.items() if names == "ids" or k != "id"} for item in answer.json()["output"]]
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_branches"] == 1
+
+
 ASKED = {"instructions": "Be brief.", "metadata": {"k": "v"}, "parallel_tool_calls": False,
          "temperature": 0.25, "top_p": 0.5, "max_output_tokens": 77, "tool_choice": "auto",
          "reasoning": {"effort": "low"}, "truncation": "auto", "user": "u", "store": True,
