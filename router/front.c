@@ -270,13 +270,16 @@ void front_take_queued(struct front *f)
 void front_drain(struct front *f)
 {
     const struct heritage *h = f->hub->heritage;
+    bool ends = atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0;
 
     /* While the whole service stops, its port reports that, unless a next instance serves the port.
      */
-    if (atomic_load_explicit(&h->board->draining, memory_order_relaxed) && !h->port_kept)
-        return;
-    loop_timer_stop(f->hub->loop, &f->pause);
-    stop_listening(f);
+    if (ends && atomic_load_explicit(&h->board->leaving, memory_order_relaxed)) {
+        front_done(f);
+    } else if (!ends || h->port_kept) {
+        loop_timer_stop(f->hub->loop, &f->pause);
+        stop_listening(f);
+    }
 }
 
 void front_done(struct front *f)
@@ -285,7 +288,9 @@ void front_done(struct front *f)
         return;
     loop_timer_stop(f->hub->loop, &f->pause);
     stop_listening(f);
-    for (unsigned i = 0; i < f->n; i++)
+    for (unsigned i = 0; i < f->n; i++) {
+        close(f->listeners[i]->fd);
         free(f->listeners[i]);
+    }
     f->n = 0;
 }

@@ -111,11 +111,20 @@ bool gate_ends_connections(const struct hub *h)
     return h->draining || atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed);
 }
 
-/* The node that forwarded such a request looks for the new owner after a 421. */
-static bool is_of_left_place(const struct heritage *h, const struct http1_head *head)
+/* Refuses requests while the whole service stops, unless a next instance serves its port. A node
+ * that leaves its fleet sends them on until it ends. One that stops keeps its places: the node that
+ * forwarded a request holds it after a 421. */
+static int check_draining(const struct heritage *h, const struct http1_head *head,
+                          const struct route *route, struct err *e)
 {
-    return h->fleet && atomic_load_explicit(&h->board->leaving, memory_order_relaxed) &&
-           http1_known(head, HTTP1_FORWARDED).len > 0;
+    const struct board *b = h->board;
+
+    if (h->port_kept || !atomic_load_explicit(&b->draining, memory_order_relaxed) ||
+        atomic_load_explicit(&b->leaving, memory_order_relaxed))
+        return 0;
+    if (h->fleet && head->at[HTTP1_FORWARDED] && route->kind != ROUTE_ANY)
+        return err_set(e, ERR_MISDIRECTED, "the node that owns this place is stopping");
+    return err_set(e, ERR_DRAINING, "the service is stopping");
 }
 
 int gate_check(const struct conn *c, const struct http1_head *h, const struct route *route,
@@ -127,10 +136,8 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
 
     if (browser_gate_check(c->hub, h, e) != 0)
         return -1;
-    if (!local && !heritage->port_kept &&
-        atomic_load_explicit(&heritage->board->draining, memory_order_relaxed) &&
-        !is_of_left_place(heritage, h))
-        return err_set(e, ERR_DRAINING, "the service is stopping");
+    if (!local && check_draining(heritage, h, route, e) != 0)
+        return -1;
     if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
         return err_set(e, ERR_BODY_TOO_LARGE,
                        "the body is larger than --max-body-bytes allows (%llu bytes)",

@@ -51,17 +51,27 @@ static void close_unless(int *fd, int keep)
     *fd = -1;
 }
 
-/* Closes, in a child, all sockets but the descriptor `keep`. */
-static void listeners_close_others(struct listeners *l, int keep)
+static void close_tcp_unless(struct listeners *l, int keep)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
         close_unless(&l->routers[i], keep);
         close_unless(&l->given[i], keep);
     }
-    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
-        close_unless(&l->workers[i], keep);
     while (l->n_also > 0)
         close_unless(&l->also[--l->n_also], keep);
+}
+
+void listeners_close_tcp(struct listeners *l)
+{
+    close_tcp_unless(l, -1);
+}
+
+/* Closes, in a child, all sockets but the descriptor `keep`. */
+static void listeners_close_others(struct listeners *l, int keep)
+{
+    close_tcp_unless(l, keep);
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
+        close_unless(&l->workers[i], keep);
     close_unless(&l->dispatcher, keep);
     close_unless(&l->lock_fd, keep);
 }

@@ -59,6 +59,10 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
 /* Opens the unix socket of a place unless it is open. */
 int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e);
 
+/* Closes the TCP sockets. Routers have their own copies, whose last one refuses connections when it
+ * closes. */
+void listeners_close_tcp(struct listeners *l);
+
 /* Closes it, so that connections in its queue end. */
 void listeners_close_worker(struct listeners *l, unsigned place);
 void listeners_close_dispatcher(struct listeners *l);

@@ -65,6 +65,7 @@ static void end_routers(struct supervisor *s)
     /* Routers close the remaining connections when their own grace is over, and need a moment more
      * for that. */
     enter_phase(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
+    listeners_close_tcp(&s->listeners); /* a client must not wait in a queue that nobody serves */
     (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
 }
 

@@ -1,4 +1,5 @@
 """Requests in a fleet: every node answers for every session, by one hop to its owner; what has no owner is held."""
+import contextlib
 import http.client
 import json
 import os
@@ -246,6 +247,30 @@ def test_long_calls_do_not_fail_in_a_drain(tmp_path):
         for one in threads:
             one.join()
         assert {one.status for one in answers} == {200}, [one.text for one in answers if one.status != 200]
+
+
+def test_clients_of_a_drained_node_are_sent_on_then_refused(tmp_path):
+    """A connection ends with its answer, so that none is reset. The port is closed while a forwarded call still runs."""
+    with Fleet(tmp_path, "ab", lease="1s", engine="builtin:echo,delay_ms=4000") as fleet:
+        b, session = fleet["b"], fleet.create("a")
+        path, call = f"/sessions/{session['session_id']}", Later(lambda: fleet.chat("b", session, "long"))
+        with contextlib.closing(b.connect()) as kept:
+            for drained in (False, True):
+                if drained:
+                    assert b.post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+                kept.request("GET", path, headers=AS_ADMIN)
+                answer = kept.getresponse()
+                assert (answer.status, answer.headers["Connection"]) == (200, "close" if drained else None)
+                answer.read()
+        refused, seen = threading.Event(), set()
+        while not refused.is_set():
+            try:
+                seen.add(b.get(path, headers=AS_ADMIN).status)
+            except ConnectionRefusedError:
+                refused.set()
+        assert seen == {200} and call.thread.is_alive()
+        assert call.get().status == 200
+        b.wait(20)
 
 
 def test_a_body_that_its_owner_does_not_accept_ends_with_its_hold(tmp_path):

@@ -103,6 +103,19 @@ def test_term_lets_running_requests_finish_and_is_idempotent(stub):
     assert s.wait() == 0
 
 
+def test_a_port_whose_routers_have_ended_refuses(stub):
+    """A client that waits in the queue of a port that nobody serves gets a reset."""
+    s = stub(routers=2).start()
+    routers, worker = [s.child("router-0"), s.child("router-1")], s.child("worker-0")
+    os.kill(worker, signal.SIGSTOP)     # the supervisor waits for it
+    s.signal(signal.SIGTERM)
+    g.wait_until(lambda: not any(g.alive(pid) for pid in routers), what="the routers have ended")
+    with pytest.raises(ConnectionRefusedError):
+        s.get("/")
+    os.kill(worker, signal.SIGCONT)
+    assert s.wait() == 0
+
+
 def test_grace_ends_what_does_not_end(stub):
     s = stub(routers=1, grace="300ms").start()
     client = threading.Thread(target=lambda: s.get("/slow/60000"), daemon=True)

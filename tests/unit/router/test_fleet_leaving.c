@@ -61,6 +61,33 @@ TEST(fleet_leaving, a_node_that_leaves_holds_requests_while_its_calls_end)
     close_fleet(&f);
 }
 
+/* With --fleet-leave the port is closed first; requests of clients that are connected are sent on.
+ * With a plain stop the node keeps its places: other nodes hold their requests until it returns. */
+TEST(fleet_leaving, a_node_that_stops_refuses_clients_and_hands_back_what_nodes_forward)
+{
+    const char *forwarded = "GET /sessions/w0-" ID " HTTP/1.1\r\nHost: localhost\r\n"
+                            "Rollgate-Forwarded: b\r\n\r\n";
+    struct fleet f;
+
+    open_fleet(&f);
+    f.heritage.board->draining = 1;
+    ask(&f, GET(0));
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    ask(&f, forwarded);
+    expect(&f, "HTTP/1.1 421", "is stopping");
+    ask(&f, "POST /sessions HTTP/1.1\r\nHost: localhost\r\nRollgate-Forwarded: b\r\n\r\n");
+    expect(&f, "HTTP/1.1 503", "\"draining\"");
+    set_owner(&f, 0, B);
+    leave_fleet(&f);
+    ask(&f, GET(0));
+    node_hears(&f, B, "\r\n\r\n");
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    ask(&f, forwarded);
+    expect(&f, "HTTP/1.1 421", "does not own");
+    close_fleet(&f);
+}
+
 /* A request that names a node has no place: only the loss of that node ends it. */
 TEST(fleet_leaving, a_request_that_names_a_node_ends_when_that_is_lost)
 {
