@@ -75,3 +75,26 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t n)
 #endif
     return crc32c_table(crc, bytes, n);
 }
+
+/* Multiplies two polynomials modulo that of the checksum. Their highest bit is x^0. */
+static uint32_t multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+
+    for (; a; a <<= 1) {
+        product ^= a & 0x80000000u ? b : 0;
+        b = b >> 1 ^ (b & 1 ? (uint32_t)REFLECTED_POLY : 0);
+    }
+    return product;
+}
+
+uint32_t crc32c_move(uint32_t crc, size_t n)
+{
+    uint32_t power = 1u << (31 - 8); /* x^8: one byte */
+
+    for (; n > 0; n >>= 1) {
+        crc = n & 1 ? multiply(crc, power) : crc;
+        power = multiply(power, power);
+    }
+    return crc;
+}

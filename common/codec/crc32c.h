@@ -12,6 +12,10 @@
  * result for each further piece. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t n);
 
+/* Returns a checksum moved over n bytes: for texts A and B, the checksum of A followed by B is
+ * crc32c_move(A's checksum, B's length) ^ B's checksum. */
+uint32_t crc32c_move(uint32_t crc, size_t n);
+
 /* Computes the same checksum by tables on every processor. For tests. */
 uint32_t crc32c_table(uint32_t crc, const void *bytes, size_t n);
 

@@ -53,7 +53,8 @@ void segment_record_head(struct str id, struct str payload, unsigned char ret[RE
     put_u32(ret + 4, crc);
 }
 
-int segment_record(struct str in, struct journal_record *ret)
+/* Reads a record's parts without its checksum. Returns -1 if they do not fit. */
+static int read_parts(struct str in, struct journal_record *ret)
 {
     uint32_t body;
     size_t id_len;
@@ -66,12 +67,17 @@ int segment_record(struct str in, struct journal_record *ret)
     id_len = (unsigned char)in.p[8];
     if (id_len == 0 || id_len + 1 > body)
         return -1;
-    if (crc32c(crc32c(0, in.p, 4), in.p + 8, body) != get_u32(in.p + 4))
-        return -1;
     ret->id = str_sub(in, 9, id_len);
     ret->payload = str_sub(in, 9 + id_len, body - 1 - id_len);
     ret->size = 8 + (size_t)body;
     return 0;
+}
+
+int segment_record(struct str in, struct journal_record *ret)
+{
+    if (read_parts(in, ret))
+        return -1;
+    return crc32c(crc32c(0, in.p, 4), in.p + 8, ret->size - 8) == get_u32(in.p + 4) ? 0 : -1;
 }
 
 int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number, struct err *e)
@@ -114,15 +120,41 @@ static bool may_be_record(struct str in)
     return true;
 }
 
-/* Finds the next whole record from `from` on. Returns its offset, or SIZE_MAX. */
-static size_t find_next_record(struct str bytes, size_t from, struct journal_record *ret)
+/* Returns the checksum of the file's first n bytes. */
+static uint32_t sum_until(struct segment_reader *r, size_t n)
 {
-    for (size_t at = from; at + RECORD_HEAD < bytes.len; at++) {
-        struct str in = str_sub(bytes, at, SIZE_MAX);
+    size_t step = r->bytes.len / SEGMENT_SUMS + 1, k = n / step;
 
-        if (may_be_record(in) && segment_record(in, ret) == 0)
-            return at;
+    for (; r->n_sums <= k; r->n_sums++) {
+        size_t last = r->n_sums - 1;
+
+        r->sums[last + 1] = crc32c(r->sums[last], r->bytes.p + last * step, step);
     }
+    return crc32c(r->sums[k], r->bytes.p + k * step, n - k * step);
+}
+
+/* Like segment_record, but reads little of the body: in damaged bytes, many lengths can look like
+ * those of a record. */
+static int find_record_at(struct segment_reader *r, size_t at, struct journal_record *ret)
+{
+    struct str in = str_sub(r->bytes, at, SIZE_MAX);
+    uint32_t before;
+
+    if (read_parts(in, ret))
+        return -1;
+    before = crc32c(0, in.p, 4) ^ sum_until(r, at + 8);
+    return (crc32c_move(before, ret->size - 8) ^ sum_until(r, at + ret->size)) == get_u32(in.p + 4)
+               ? 0
+               : -1;
+}
+
+/* Finds the next whole record from `from` on. Returns its offset, or SIZE_MAX. */
+static size_t find_next_record(struct segment_reader *r, size_t from, struct journal_record *ret)
+{
+    r->n_sums = MAX_OF(r->n_sums, 1);
+    for (size_t at = from; at + RECORD_HEAD < r->bytes.len; at++)
+        if (may_be_record(str_sub(r->bytes, at, SIZE_MAX)) && find_record_at(r, at, ret) == 0)
+            return at;
     return SIZE_MAX;
 }
 
@@ -132,8 +164,9 @@ int segment_reader_next(struct segment_reader *r, struct journal_record *ret)
 
     if (r->at == 0 || r->at >= r->bytes.len)
         return 0;
-    if (segment_record(str_sub(r->bytes, r->at, SIZE_MAX), ret)) {
-        found = find_next_record(r->bytes, r->at + 1, ret);
+    if (r->n_sums ? find_record_at(r, r->at, ret)
+                  : segment_record(str_sub(r->bytes, r->at, SIZE_MAX), ret)) {
+        found = find_next_record(r, r->at + 1, ret);
         if (found == SIZE_MAX)
             return 0;
         r->damaged += found - r->at;

@@ -52,11 +52,15 @@ void segment_record_head(struct str id, struct str payload, unsigned char ret[RE
  * does not begin with a whole record. */
 int segment_record(struct str in, struct journal_record *ret);
 
+enum { SEGMENT_SUMS = 4096 };
+
 /* Reads a segment's records in order. */
 struct segment_reader {
-    struct str bytes; /* the whole file */
-    size_t at;        /* offset after the last whole record */
-    size_t damaged;   /* number of damaged bytes skipped so far */
+    struct str bytes;            /* the whole file */
+    size_t at;                   /* offset after the last whole record */
+    size_t damaged;              /* number of damaged bytes skipped so far */
+    size_t n_sums;               /* 0: nothing was searched yet */
+    uint32_t sums[SEGMENT_SUMS]; /* checksums of the first 0, 1, 2, ... equal parts of the file */
 };
 
 /* Starts reading the bytes of a segment, which are borrowed. Fails with ERR_UNSUPPORTED for a

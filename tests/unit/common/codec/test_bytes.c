@@ -101,6 +101,8 @@ TEST(crc32c, pieces_and_table_agree)
 
         cr_assert_eq(crc32c_table(0, bytes, n), whole);
         cr_assert_eq(crc32c(crc32c(0, bytes, cut), bytes + cut, n - cut), whole);
+        cr_assert_eq(crc32c_move(crc32c(0, bytes, cut), n - cut) ^ crc32c(0, bytes + cut, n - cut),
+                     whole);
     }
 }
 

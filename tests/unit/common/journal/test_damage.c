@@ -85,3 +85,29 @@ TEST(journal_damage, costs_what_it_covers_only)
     buf_done(&segment);
     buf_done(&got);
 }
+
+/* Each head claims the rest of the file, so their bodies together are as long as its square. */
+TEST(journal_damage, many_false_heads_are_read_in_little_time)
+{
+    enum { BYTES = 6 << 20, HEAD = RECORD_HEAD + 1 };
+    struct buf segment = {0}, got = {0};
+
+    put_head(&segment);
+    put_record(&segment, "h-1", "one");
+    while (segment.len < BYTES) {
+        uint32_t body = (uint32_t)(BYTES - segment.len - 8);
+        const unsigned char head[HEAD] = {(unsigned char)body,
+                                          (unsigned char)(body >> 8),
+                                          (unsigned char)(body >> 16),
+                                          0,
+                                          [8] = 1,
+                                          [9] = 'x'};
+
+        buf_add(&segment, head, sizeof(head));
+    }
+    put_record(&segment, "h-2", "two");
+    (void)read_all(&segment, &got);
+    cr_expect(str_eq_c(buf_str(&got), "h-1=one;h-2=two;"), "%.*s", (int)got.len, got.p);
+    buf_done(&segment);
+    buf_done(&got);
+}
