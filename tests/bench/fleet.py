@@ -43,13 +43,12 @@ TALKERS, BURST_S = 8, 60
 PLAYED_NODES, PLAYED_PLACES = 63, 4
 
 
+folders = []  # removed when the bench ends
+
+
 def folder():
-    made = Path(tempfile.mkdtemp(prefix="rgt-fleet-bench-"))
-    folders.append(made)
-    return made
-
-
-folders = []
+    folders.append(tempfile.TemporaryDirectory(prefix="rgt-fleet-bench-"))
+    return Path(folders[-1].name)
 
 
 def make_fleet(nodes="a", lease="5s", kind=Fleet, **settings):
