@@ -5,6 +5,7 @@
  *   first    after a wait in which the entry stays missing, because a new store looks like one that
  *            was emptied: then the owner, which has the groups, brings the entry back. The wait is
  *            short for a node that has groups, and for a new fleet's only node
+ *   again    by a node that had it in a time that the store has forgotten
  *   later    by its owner after a restart, or by another node when the owner is lost, if the store
  *            has all records that were answered
  */
@@ -105,6 +106,10 @@ static uint64_t claim_known(struct fleet_keeper *k, const struct seen_place *p, 
         k->lease_ms * MIN_OF(k->entry.load, (uint32_t)LOAD_FULL) / LOAD_FULL / WAITS_PER_LEASE;
     const char *obstacle = find_obstacle(k, p, is_ours);
 
+    if (ownership_is_forgotten(k, p)) {
+        ownership_claim_first(k, FLEET_DISPATCHER);
+        return 0;
+    }
     if (!is_ours && (lost_ms == 0 || lost_ms > p->seen_ms))
         return fleet_view_silent_ms(&k->view, p, k->lease_ms);
     k->unserved++;

@@ -100,6 +100,8 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
     copy_name(p->owner, e->owner);
     p->epoch = e->epoch;
     p->base = e->base;
+    p->before = e->before;
+    p->since = e->since;
     p->beat = e->beat;
     p->version = e->version;
     p->whole = e->whole;
@@ -217,6 +219,11 @@ struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
 
     (void)snprintf(key, sizeof(key), "%u", index);
     return map_get(&v->places, str_cstr(key));
+}
+
+bool fleet_view_lacks_claim(const struct seen_place *p, uint64_t base)
+{
+    return base > p->base || (base > p->before && base < p->since);
 }
 
 /* Reports whether the node can have `wanted` indexes of its block. */

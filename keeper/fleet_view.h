@@ -38,7 +38,7 @@ struct seen_place {
     char key[16]; /* its index */
     uint32_t index;
     char owner[FLEET_NAME_MAX]; /* "": no owner */
-    uint64_t epoch, base, beat, version;
+    uint64_t epoch, base, before, since, beat, version;
     uint64_t beat_ms, seen_ms; /* when this beat and owner were listed first and last */
     uint64_t claim_ms;         /* when this epoch was seen first */
     bool whole, taken;
@@ -91,6 +91,10 @@ bool fleet_view_lacks_orders(const struct fleet_view *v);
 struct seen_node *fleet_view_node(const struct fleet_view *v, const char *name);
 struct seen_block *fleet_view_block(const struct fleet_view *v, uint32_t block);
 struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index);
+
+/* True if the store does not know of this claim of the place, so that whoever made it gets the
+ * place back (fleet_store.h). */
+bool fleet_view_lacks_claim(const struct seen_place *p, uint64_t base);
 
 /* Returns the block `kept` if no other node has it, else one that the node has, else the smallest
  * free one. A block has `wanted` indexes that are vacant, new or the node's own. FLEET_BLOCKS:

@@ -6,6 +6,7 @@
  *     join.c           the way from the first connection to the first place
  *     ownership.c      claims and renewals
  *     releases.c       places that this node gives up
+ *     folders.c        folders of places, and their bases
  *     adopting.c       claims of places of lost nodes
  *     dispatcher_place.c   claims of the place of the dispatcher
  *     fleet_figures.c  metrics
@@ -119,8 +120,8 @@ void opening_ask(struct fleet_keeper *k);
 /* Writes the node's block next to the instance. -1 with the reason. */
 int opening_keep_block(struct fleet_keeper *k, struct err *e);
 
-/* Claims the places of which this node has sessions and that the store, which was replaced, has
- * forgotten. Returns the number of those of the block. */
+/* Claims the places of which this node has sessions and that the store has forgotten. Returns the
+ * number of those of the block. */
 size_t opening_claim_folders(struct fleet_keeper *k);
 
 /* Reads the keys again. True: they have changed. */
@@ -163,8 +164,8 @@ bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place 
  * lack records of it: no node claims it. */
 bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p);
 
-/* Makes the first entry of a place. If this node has its folder, the place is not whole until the
- * store has the records, and the node with the newest folder gets it. */
+/* Makes the entry of a place that the store lacks, or whose claim by this node it has forgotten. If
+ * this node has its folder, the place is not whole until the store has the records. */
 void ownership_claim_first(struct fleet_keeper *k, uint32_t index);
 
 /* Enters a place that this node had before its upgrade, without a claim. False: it did not. */
@@ -194,16 +195,24 @@ void ownership_release_idle(struct fleet_keeper *k);
 /* True if this node has released the place lately, because its process died again and again. */
 bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 
+/* --- folders.c --- */
+
 /* True if the state folder has sessions of the place. */
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
 
-/* Returns the base of the place's records here: when its folder was changed last. 0: there is no
- * folder. */
-uint64_t ownership_date_folder(const struct fleet_keeper *k, uint32_t index);
+/* Returns the base of the place's records here, as its folder says. 0: there is no folder. */
+uint64_t ownership_read_base(const struct fleet_keeper *k, uint32_t index);
+
+/* Writes the base of an own place to its folder. */
+void ownership_write_base(const struct fleet_keeper *k, uint32_t index, uint64_t base);
 
 /* Renames the folder of a vacant place, whose sessions ended at another node. Returns false if it
  * cannot be renamed, or a worker still uses it. */
 bool ownership_put_vacant(const struct fleet_keeper *k, uint32_t index);
+
+/* True if the store, which was replaced, has forgotten that this node had the place, whoever has it
+ * now. */
+bool ownership_is_forgotten(const struct fleet_keeper *k, const struct seen_place *p);
 
 /* --- adopting.c --- */
 

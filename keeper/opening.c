@@ -118,16 +118,6 @@ int opening_keep_block(struct fleet_keeper *k, struct err *e)
     return 0;
 }
 
-/* True if the store, which was replaced, has no entry of the place, or one that another node has
- * made without knowing of it. */
-static bool is_forgotten(const struct fleet_keeper *k, uint32_t index)
-{
-    const struct seen_place *p = fleet_view_place(&k->view, index);
-
-    return !p || (p->base == FLEET_BASE_FIRST && strcmp(p->owner, k->name) != 0 &&
-                  p->version <= k->entry.newest_record);
-}
-
 size_t opening_claim_folders(struct fleet_keeper *k)
 {
     DIR *d = opendir(k->h->state_dir);
@@ -137,11 +127,15 @@ size_t opening_claim_folders(struct fleet_keeper *k)
 
     while (d && (entry = file_next_entry(d))) {
         struct str name = str_cstr(entry->d_name);
+        const struct seen_place *p;
 
         if (!str_starts(name, STR("worker-")) ||
             str_to_u64(str_sub(name, 7, SIZE_MAX), FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1, &index) ||
-            !is_forgotten(k, (uint32_t)index) || place_table_own_epoch(k->table, (uint32_t)index) ||
+            place_table_own_epoch(k->table, (uint32_t)index) ||
             ownership_is_claimed(k, (uint32_t)index))
+            continue;
+        p = fleet_view_place(&k->view, (uint32_t)index);
+        if (p && !ownership_is_forgotten(k, p))
             continue;
         ownership_claim_first(k, (uint32_t)index);
         claimed += index / FLEET_BLOCK_SIZE == k->entry.block;

@@ -71,7 +71,7 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
 
 void ownership_claim_first(struct fleet_keeper *k, uint32_t index)
 {
-    claim_place(k, index, 0, ownership_date_folder(k, index));
+    claim_place(k, index, 0, ownership_read_base(k, index));
 }
 
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p)
@@ -114,12 +114,13 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
 
     if (forgotten && !place_table_may_read(k->table, index, now_ms, k->lease_ms))
         answers_ms = now_ms + k->lease_ms;
+    ownership_write_base(k, index, base); /* before anything is recorded */
+    place_table_set_base(k->table, index, base);
     if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
         log_error(NULL, "a node owns 256 places at most, ignoring",
                   place_table_log("index", index));
         return;
     }
-    place_table_set_base(k->table, index, base);
     metrics_count_at(k->h->page, METRIC_fleet_claims,
                      adopted     ? METRIC_FLEET_CLAIM_LOST
                      : forgotten ? METRIC_FLEET_CLAIM_FORGOTTEN
@@ -127,6 +128,23 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
                      0, 1);
     log_info(NULL, adopted ? "place adopted" : "place claimed", place_table_log("index", index),
              LOG_U("epoch", epoch));
+}
+
+/* True if a place that we have owned until now has another owner. */
+static bool is_replaced(const struct place_claim *c, const struct store_answer *a)
+{
+    return place_table_own_epoch(c->k->table, c->index) != 0 &&
+           (a->verdict == STORE_NEWER ||
+            (a->verdict == STORE_ALIVE && !str_eq_c(a->owner, c->k->name)));
+}
+
+static void lose_place(const struct place_claim *c, const struct store_answer *a)
+{
+    metrics_count(c->k->h->page, METRIC_fleet_fenced, 1);
+    log_error(NULL, "another node owns a place of this node now",
+              place_table_log("index", c->index), LOG_S("owner", a->owner),
+              LOG_U("claim", a->base));
+    (void)place_table_set_own(c->k->table, c->index, 0, 0);
 }
 
 static void log_refusal(const struct place_claim *c, const struct store_answer *a)
@@ -174,7 +192,10 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         if (is_left(c, a))
             place_table_report_left(k->table, c->index, a->epoch);
     } else {
-        log_refusal(c, a);
+        if (is_replaced(c, a))
+            lose_place(c, a);
+        else
+            log_refusal(c, a);
         k->listed_ms = 0; /* its entry has changed */
     }
     ownership_end_call(k, c->index);
@@ -307,42 +328,35 @@ bool ownership_is_leaving(const struct fleet_keeper *k)
 
 /* --- renewals --- */
 
-/* The base of a place of this node, compared with those of others. */
+/* The base of a place of this node. The renewal may have raised the store's, unheard. */
 static uint64_t find_base(const struct fleet_keeper *k, const struct store_renewal *at)
 {
-    uint64_t base = place_table_own_base(k->table, at->place);
-
-    return base == FLEET_BASE_FIRST ? at->epoch - 1 : base;
+    return at->whole ? at->epoch : place_table_own_base(k->table, at->place);
 }
 
-/* The store refuses our epoch. The same base: the entry stems from our own claim, whose answer was
- * lost. */
+/* The store refuses our epoch. It has forgotten our claim, or the entry stems from our own claim,
+ * whose answer was lost, or from another node's: the store decides. */
 static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, uint64_t base)
 {
     uint64_t own = find_base(k, at);
 
     if (place_table_own_epoch(k->table, at->place) != at->epoch)
         return; /* claimed again meanwhile */
-    if (base <= own) {
+    if (base <= own)
         log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
                  place_table_log("index", at->place), LOG_U("epoch", at->epoch));
-        claim_place(k, at->place, 0, own);
-        if (!k->listing)
-            keeper_list(k); /* the store may lack other entries of this node */
-        return;
-    }
-    metrics_count(k->h->page, METRIC_fleet_fenced, 1);
-    log_error(NULL, "another node owns a place of this node now",
-              place_table_log("index", at->place), LOG_U("epoch", at->epoch), LOG_U("claim", base));
-    (void)place_table_set_own(k->table, at->place, 0, 0);
+    claim_place(k, at->place, 0, own);
+    if (!k->listing)
+        keeper_list(k); /* the store may lack other entries of this node */
 }
 
 static void note_renewed(struct fleet_keeper *k, const struct store_renewal *r)
 {
     place_table_set_renewed(k->table, r->place, k->sent_ms);
-    if (r->whole &&
-        place_table_own_base(k->table, r->place) != FLEET_BASE_FIRST) /* as in the store */
-        place_table_set_base(k->table, r->place, r->epoch);
+    if (!r->whole || place_table_own_base(k->table, r->place) == r->epoch)
+        return;
+    ownership_write_base(k, r->place, r->epoch);
+    place_table_set_base(k->table, r->place, r->epoch); /* as in the store */
 }
 
 static void on_renewed(void *ctx, const struct store_answer *a)

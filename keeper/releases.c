@@ -1,5 +1,4 @@
-/* Places that this node gives up, after their workers have ended, and folders of places that it had
- * (keeper_state.h). */
+/* Places that this node gives up, after their workers have ended (keeper_state.h). */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -7,7 +6,6 @@
 #include "common/base/mem.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
-#include "common/proc/place_folder.h"
 #include "keeper/keeper_state.h"
 
 enum { AVOID_LEASES = 12 };
@@ -91,34 +89,4 @@ void ownership_release_idle(struct fleet_keeper *k)
             continue;
         ownership_release(k, own.index, own.epoch);
     }
-}
-
-bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index)
-{
-    return place_folder_exists(k->h->state_dir, index);
-}
-
-uint64_t ownership_date_folder(const struct fleet_keeper *k, uint32_t index)
-{
-    uint64_t newest_ms = place_folder_newest_ms(k->h->state_dir, index);
-
-    return newest_ms > 0 ? newest_ms : ownership_has_folder(k, index);
-}
-
-bool ownership_put_vacant(const struct fleet_keeper *k, uint32_t index)
-{
-    char aside[PLACE_FOLDER_MAX];
-    struct err e;
-    int rc;
-
-    if (board_resolve(k->h->board, index) >= 0)
-        return false;
-    rc = place_folder_rename(k->h->state_dir, index, PLACE_FOLDER_LOST, aside, &e);
-    if (rc < 0)
-        log_error(NULL, "cannot put aside the sessions of a place that another node had",
-                  LOG_U("index", index), LOG_T("reason", e.text));
-    else if (rc == 0)
-        log_warn(NULL, "another node had a place of this node, its folder is kept",
-                 LOG_U("index", index), LOG_T("folder", aside));
-    return rc >= 0;
 }

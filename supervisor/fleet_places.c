@@ -122,26 +122,9 @@ void fleet_places_want_block(struct supervisor *s)
 
 /* --- folders --- */
 
-/* Renames the folder of a place. False: there is no folder, or it could not be renamed. */
-static bool rename_folder(const struct supervisor *s, uint32_t index, const char *end,
-                          char ret[PLACE_FOLDER_MAX])
-{
-    struct err e;
-    int rc = place_folder_rename(s->config->state_dir, index, end, ret, &e);
-
-    if (rc < 0)
-        log_error(NULL, "cannot put aside the sessions of a place that another node may have",
-                  LOG_U("index", index), LOG_T("reason", e.text));
-    return rc == 0;
-}
-
 void fleet_places_put_aside(const struct supervisor *s, uint32_t index)
 {
-    char aside[PLACE_FOLDER_MAX];
-
-    if (rename_folder(s, index, PLACE_FOLDER_LOST, aside))
-        log_warn(NULL, "another node has a place of this node, its folder is kept",
-                 place_table_log("index", index), LOG_T("folder", aside));
+    (void)place_folder_put_aside(s->config->state_dir, index, PLACE_FOLDER_LOST);
 }
 
 void fleet_places_put_vacant(const struct supervisor *s, uint32_t index)
@@ -166,13 +149,10 @@ static bool has_free_folder(const struct supervisor *s, const struct fleet_own_p
 void fleet_places_put_released(const struct supervisor *s)
 {
     struct fleet_own_place own;
-    char aside[PLACE_FOLDER_MAX];
 
     for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
-        if (own.epoch == 0 && own.left_epoch > 0 && has_free_folder(s, &own) &&
-            rename_folder(s, own.index, PLACE_FOLDER_RELEASED, aside))
-            log_info(NULL, "a place was released, its folder is kept",
-                     place_table_log("index", own.index), LOG_T("folder", aside));
+        if (own.epoch == 0 && own.left_epoch > 0 && has_free_folder(s, &own))
+            (void)place_folder_put_aside(s->config->state_dir, own.index, PLACE_FOLDER_RELEASED);
 }
 
 /* Frees a place of the board. */
@@ -196,8 +176,7 @@ void fleet_places_forget(struct supervisor *s, uint32_t place)
  * were sent, or there are none of before. */
 static bool has_all(const struct fleet_own_place *own)
 {
-    return own->left_epoch == own->epoch || own->base == own->epoch ||
-           own->base == FLEET_BASE_FIRST;
+    return own->left_epoch == own->epoch || own->base == own->epoch;
 }
 
 bool fleet_places_end(struct supervisor *s, const struct heritage_place *given)

@@ -38,6 +38,7 @@ struct copy_place {
     bool verifies;              /* the last common record of each log is sent again */
     bool served;                /* a comparison under this epoch has ended */
     bool reported_whole;        /* the place table shows the place as whole */
+    bool forgotten;             /* the store had forgotten the place: others may have recorded */
     bool marks_last;            /* the store does not: it remembers which sessions are complete */
     bool away;                  /* the store does not answer, which was logged */
     bool level;                 /* nothing from before the last comparison is behind */

@@ -111,7 +111,7 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
         return "its records have left the store";
     if (l->numbers.n > 0 && q->from + 1 == l->numbers.n && a->first == q->from && a->n_texts > 0) {
         i = is_same(l, q->from, a->texts[0]);
-        if (i == 0 && !begin_anew(q))
+        if (i == 0 && (l->place->forgotten || !begin_anew(q)))
             return "the last common record differs";
         if (i == 0 && q->from > 0)
             return NULL; /* on_read continues at 0 */

@@ -30,23 +30,24 @@
 /*
  * Epochs. A place has one owner and an epoch, which grows with each claim and release. Whatever
  * records passes its epoch. Each claim returns its `base`, the claim that the place's records stem
- * from. An owner keeps both numbers. STORE_FENCED returns the entry's base:
- *   - above the caller's own: the place has another owner, for ever;
- *   - the same: the caller has claimed the place again, and the answer was lost;
- *   - below it (0: no entry): the store has forgotten the caller's claim, in a failover or because
- *     it was emptied.
- * In the last two cases the caller claims again with `known` = its own base, whoever is the owner
- * now. Own epochs are not compared: a claim with `known` gets a new epoch, and its base stays
- * `known`. Otherwise an older owner would look newer than the one that replaced it. After such a
- * claim the place is not whole, and its owner answers nothing for one lease: a node with a newer
- * base takes the place within that time. An owner that renewed the place within the last lease has
- * the newest base, and answers at once. The owner sends all records and renews with `whole`. From
- * there on its base is its epoch, in the store and in its own notes.
+ * from. An owner keeps both numbers. After STORE_FENCED the caller claims again with `known` = its
+ * own base, whoever is the owner now. Refused: the place has another owner, for ever. Done: the
+ * store has forgotten the caller's claim, in a failover or because it was emptied. The caller as
+ * owner: it has claimed the place again, and the answer was lost. Own epochs are not compared: a
+ * claim with `known` gets a new epoch, and its base stays `known`. Otherwise an older owner would
+ * look newer than the one that replaced it. After such a claim the place is not whole, and its
+ * owner answers nothing for one lease: a node with a newer base takes the place within that time.
+ * An owner that renewed the place within the last lease has the newest base, and answers at once.
+ * The owner sends all records and renews with `whole`. From there on its base is its epoch, in the
+ * store and in its own notes.
  *
- * A first entry has FLEET_BASE_FIRST until its next claim: the store has all records of its owner,
- * and may have forgotten an earlier one. Whoever had the place before gets it back by a claim with
- * `known`, and reads what was recorded meanwhile; its base is then at least the owner's epoch. To
- * others than such a claim the owner's base is its epoch - 1.
+ * The store remembers what it may have forgotten. An entry has all claims from `since` on; the
+ * newest one that it knows of from before is `before`. A first entry begins with FLEET_BASE_OLDEST
+ * and its own epoch. Whoever knows a claim between the two gets the place by a claim with `known`,
+ * however often it was claimed meanwhile, and reads what was recorded meanwhile. `before` is then
+ * `known`, and the base is above that of the owner that is replaced. So of two nodes that had a
+ * place the later one gets it, in whatever order they come. A store that forgets an entry twice
+ * remembers the second time only.
  */
 
 enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };
@@ -157,7 +158,7 @@ struct store_entry {
     uint64_t edition;
     uint64_t beat; /* of a place or node */
     struct str owner;
-    uint64_t epoch, base, version;
+    uint64_t epoch, base, before, since, version;
     bool whole;
     bool vacant; /* of a place without an owner: no session had a log when it was released */
     bool taken;  /* of a place that was claimed with `incomplete`: sessions of it are lost */

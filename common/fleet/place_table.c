@@ -506,7 +506,7 @@ bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch, 
 
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base)
 {
-    size_t i = find_own(t, index);
+    size_t i = enter_own(t, index);
 
     if (i < OWN_ROWS)
         store_word(&t->own[i].base, base);

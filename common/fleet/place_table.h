@@ -26,7 +26,7 @@ enum {
     FLEET_BLOCKS = 3906,    /* w0 to w999999 */
     FLEET_NAME_MAX = 64,    /* bytes of a node's name, with the terminator */
     FLEET_ADDRESS_MAX = 256,
-    FLEET_BASE_FIRST = 1, /* base of a first entry (fleet_store.h) */
+    FLEET_BASE_OLDEST = 1, /* base of records that no claim is known of (fleet_store.h) */
 };
 
 #define FLEET_DISPATCHER UINT32_MAX
@@ -195,8 +195,8 @@ void place_table_set_self(struct place_table *t, uint32_t slot);
 bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch,
                          uint64_t answers_ms);
 
-/* The claim that the records of an own place stem from; 0: unknown. A keeper that begins anew has
- * it from the one before. */
+/* The claim that the records of an own place stem from; 0: unknown. It is set before the epoch. A
+ * keeper that begins anew has it from the one before. */
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base);
 uint64_t place_table_own_base(const struct place_table *t, uint32_t index);
 

@@ -175,6 +175,8 @@ void redis_read_entry(struct arena *arena, const struct resp *item, struct store
         .owner = find_field(hash, "owner"),
         .epoch = find_number(hash, "epoch"),
         .base = find_number(hash, "base"),
+        .before = find_number(hash, "before"),
+        .since = find_number(hash, "since"),
         .version = find_number(hash, "version"),
         .whole = str_eq_c(find_field(hash, "whole"), "1"),
         .taken = str_eq_c(find_field(hash, "taken"), "1"),

@@ -507,6 +507,7 @@ static void follow_epoch(struct copy_place *p)
     p->epoch = epoch;
     p->asked = p->reported_whole = p->reported_empty = false;
     p->marks_last = true;
+    p->forgotten = place_table_own_base(p->copy->o.table, p->index) != epoch;
     p->round++;
     p->verifies = true;
     p->served = false;

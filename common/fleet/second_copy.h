@@ -26,7 +26,8 @@
  *             tail in a power cut. `add_back` gets each record that the journal lacks. Before it
  *             has all of them, nothing is recorded to the session. Sessions that requests wait for
  *             are read first, then all others. If the journal differs because it is damaged, the
- *             whole log is read. If a log does not fit, its session is lost.
+ *             whole log is read. If the store had forgotten the place, both were answered, and the
+ *             session is lost, too. If a log does not fit, its session is lost.
  *   ended     After the session's end is in the store, earlier records are deleted there. The log
  *             is deleted before the journal forgets the session, because a log without a session
  *             would be read back.

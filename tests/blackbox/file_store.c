@@ -119,6 +119,8 @@ static void replay_entry(struct file_store *s, const struct json *v)
     entry->e.epoch = number(v, "epoch");
     entry->e.beat = number(v, "beat");
     entry->base = number(v, "base");
+    entry->e.before = number(v, "before");
+    entry->e.since = number(v, "since");
     entry->e.version = number(v, "version");
     entry->e.edition = number(v, "edition");
     entry->e.whole = json_is_true(json_get(v, "whole"));
@@ -198,6 +200,8 @@ static void write_entry(struct file_store *s, struct file_entry *entry, bool cha
     put_number(&o, "epoch", entry->e.epoch);
     put_number(&o, "beat", entry->e.beat);
     put_number(&o, "base", entry->base);
+    put_number(&o, "before", entry->e.before);
+    put_number(&o, "since", entry->e.since);
     put_number(&o, "version", entry->e.version);
     put_number(&o, "edition", entry->e.edition);
     json_out_member_bool(&o, "whole", entry->e.whole);
@@ -299,10 +303,28 @@ static void end_claim(struct file_store *s, const struct store_claim *claim, str
 
 /* --- the functions --- */
 
-/* Reports whether the caller had the place after the claim that the entry stems from. */
+/* Reports whether the caller had the place in a time that the store has forgotten. */
+static bool is_between(const struct file_entry *p, const struct store_claim *claim)
+{
+    return claim->known > p->e.before && claim->known < p->e.since;
+}
+
+/* Reports whether the store does not know that the caller had the place. */
 static bool forgotten(const struct file_entry *p, const struct store_claim *claim)
 {
-    return claim->known > p->base;
+    return claim->known > p->base || is_between(p, claim);
+}
+
+/* Makes a forgotten place the caller's. */
+static void restore_place(struct file_store *s, struct file_entry *p,
+                          const struct store_claim *claim)
+{
+    if (!is_between(p, claim))
+        p->e.since = p->e.epoch;
+    p->e.before = claim->known;
+    p->e.whole = false;
+    p->base = claim->known > p->base ? claim->known : p->e.epoch - 1;
+    forget_complete(s, claim->place);
 }
 
 static void file_claim(struct store *store, const struct store_claim *claim, struct store_call call)
@@ -328,17 +350,15 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
                !forgotten(p, claim)) {
         end_claim(s, claim, call, STORE_INCOMPLETE);
     } else {
-        p->e.epoch = MAX_OF(MAX_OF(stored, claim->known), clock_wall_ms()) + 1;
-        if (forgotten(p, claim)) {
-            p->e.whole = false;
-            p->base = p->base == FLEET_BASE_FIRST && stored > claim->known ? stored : claim->known;
-            forget_complete(s, claim->place);
-        } else if (p->e.whole || !str_eq(p->e.owner, claim->me)) {
-            p->base = p->e.epoch;
+        p->e.epoch = MAX_OF(MAX_OF(stored, claim->known), clock_wall_ms()) + 2;
+        if (stored == 0 && !forgotten(p, claim) && !claim->incomplete) {
+            p->e.before = FLEET_BASE_OLDEST;
+            p->e.since = p->e.epoch;
         }
-        if (p->base == p->e.epoch && stored == 0 && !claim->incomplete &&
-            claim->place != FLEET_DISPATCHER)
-            p->base = FLEET_BASE_FIRST;
+        if (forgotten(p, claim))
+            restore_place(s, p, claim);
+        else if (p->e.whole || !str_eq(p->e.owner, claim->me))
+            p->base = p->e.epoch;
         p->e.owner = arena_str(&s->arena, claim->me);
         p->e.vacant = false;
         p->e.taken = p->e.taken || claim->incomplete;

@@ -10,7 +10,7 @@ from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, index_of
 from rollouts_kit import Executor, chat, solve, take_all
 
 LEASE = "1s"
-ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "another node has a place",
+ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "another node had a place",
        "a place without an owner", "cannot be claimed", "a journal of a place", "watching its beat", "process ended on a signal",
        "a session cannot be made")
 

@@ -198,6 +198,42 @@ def test_a_node_that_knows_no_session_of_an_index_gives_it_back(fleet):
             fleet[node].stop()
 
 
+def test_the_node_that_had_an_index_later_gets_it_though_it_starts_later(fleet):
+    """A node that was lost starts with a new store before the node that went on with its sessions."""
+    fleet.add("a").start().allow(*ODD, "has other bytes", "does not fit")
+    fleet["b"].allow("another node owns a place")
+    kept, forked, longer, shorter = sessions = [fleet.create("b") for _ in range(4)]
+    index = index_of(kept["session_id"])
+    assert all(fleet.chat("b", s, "one").status == 200 for s in sessions)
+    wait_whole(fleet, kept)
+    fleet["b"].kill()
+    for session, n in ((kept, 1), (longer, 2), (shorter, 1)):
+        assert all(fleet.chat("a", session, f"two {i}").status == 200 for i in range(n))
+    wait_whole(fleet, kept)
+    had = records(fleet, "a", kept)
+    fleet.server.stop()
+    fleet["a"].stop()
+    with Server(fleet.folder / "other") as other:
+        fleet.server = other
+        for node in "ab":
+            fleet[node].settings["fleet"] = other.url(fleet.name)
+        fleet["b"].start()
+        for session, n in ((forked, 1), (longer, 1), (shorter, 2)):
+            g.wait_until(lambda session=session: fleet.chat("b", session, "fork").status == 200, 30, "it goes on")
+            assert all(fleet.chat("b", session, f"fork {i}").status == 200 for i in range(1, n))
+        wait_whole(fleet, kept)
+        fleet["b"].stop()
+        fleet["b"].start()          # its claim is newer now than that of the other
+        forks = g.wait_until(lambda: fleet.chat("b", forked, "more").status == 200 and records(fleet, "b", forked), 30, "it goes on")
+        fleet["a"].start()
+        g.wait_until(lambda: fleet.chat("b", kept, "more").status == 200 and fleet.owner(index) == "a", 30, "it goes on")
+        assert records(fleet, "b", kept)[:len(had)] == had and records(fleet, "b", forked) == forks
+        for session in (longer, shorter):       # answered by both
+            assert_lost(fleet, "b", session)
+        for node in "ab":
+            fleet[node].stop()
+
+
 def test_a_node_gets_an_index_back_that_a_new_node_made_meanwhile(fleet):
     """The store was emptied, and a new node began with the same index before the owner noticed."""
     fleet["b"].allow("has forgotten")

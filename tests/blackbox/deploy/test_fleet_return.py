@@ -18,7 +18,7 @@ SOON = {"tombstone-ttl": "500ms", "export-retention": "500ms"}
 def fleet(tmp_path):
     with Fleet(tmp_path, "ab", lease=LEASE, **{"fleet-hold": "20s", **SOON}) as f:
         for gateway in f:
-            gateway.allow(*ODD, "had a place")
+            gateway.allow(*ODD)
         yield f
 
 
@@ -36,7 +36,7 @@ def owned(fleet, node):
 def test_a_node_that_returns_again_and_again_keeps_its_indexes(tmp_path):
     with Fleet(tmp_path, "ab", lease=LEASE, workers=2) as fleet:
         for gateway in fleet:
-            gateway.allow(*ODD, "had a place")
+            gateway.allow(*ODD)
         first = fleet.block("a") * 256
         assert owned(fleet, "a") == [first, first + 1]
         for drains in (True, True, False, False):   # with a lost node's disk, too

@@ -44,11 +44,12 @@ def test_only_the_node_of_the_block_makes_a_first_entry(store):
         assert d.claim(7, "a", beat=3)["verdict"] == "alive"
         a = d.claim(7, "a")
         assert (a["verdict"], a["owner"], a["whole"]) == ("done", "a", True)
-        assert a["epoch"] > 1_700_000_000_000 and a["base"] == 1
+        assert a["epoch"] > 1_700_000_000_000 and a["base"] == a["epoch"]
         assert refusals(d.append(7, a["epoch"], ["s", 0, 0, "r0"])) == {}
         b = d.claim(7, "b", known=2)        # it had the place before the store was replaced
-        assert (b["verdict"], b["base"], b["whole"], b["n_logs"]) == ("done", a["epoch"], False, 1)
-        assert d.renew("a", [7, a["epoch"], True])["refused"] == [[0, "fenced", 0, a["epoch"]]]
+        assert (b["verdict"], b["base"], b["whole"], b["n_logs"]) == ("done", b["epoch"] - 1, False, 1)
+        assert b["base"] > a["base"]
+        assert d.renew("a", [7, a["epoch"], True])["refused"] == [[0, "fenced", 0, b["base"]]]
 
 
 def test_a_beat_keeps_others_from_claiming(store):
@@ -230,6 +231,29 @@ def test_the_older_of_two_claimants_gives_way(store):
         assert d.claim(8, "a", known=nodes["b"]["epoch"])["verdict"] == "alive"
 
 
+def test_who_had_a_place_later_gets_it_from_a_store_that_has_forgotten_both(store):
+    with Driver(store) as d:
+        def claims(me, known):
+            a = d.claim(7, me, known=known)
+            return a["base"] if a["verdict"] == "done" and not a["whole"] else a["verdict"]
+
+        d.put("block:0", "x", 1)
+        first = d.claim(7, "x")["epoch"]            # it has lost its disk
+        base = claims("a", 100)
+        assert base > first
+        e = d.claim(7, "a", beat=2)["epoch"]        # it restarts
+        d.renew("a", [7, e, True, 0])
+        a = d.claim(7, "c", beat=4)["epoch"]        # another one adopts the place
+        assert claims("a", 100) == claims("b", 99) == claims("x", first) == "alive"
+        base = claims("b", 200)
+        assert base > a, "the owner sees that it is replaced for ever"
+        assert claims("a", 150) == claims("c", a) == claims("a", e) == "alive"
+        assert claims("d", 300) > base
+        assert claims("b", base) == claims("b", 200) == "alive"
+        assert d.claim(8, "a", known=1)["base"] == 1, "a folder that no claim is known of"
+        assert claims("a", first) == "alive"
+
+
 def test_a_place_that_is_not_whole_has_complete_logs_and_is_taken_by_name(store):
     with Driver(store) as d:
         def entry():
@@ -288,7 +312,7 @@ def play_differently(rng, url, oracle, steps):
                 if op == "renew":
                     more = {"node": more["node"], "places": [[place, epochs[i].get((place, epoch), 5), more["whole"], more["version"]]]}
                 if op == "claim":
-                    more["known"] = epochs[i].get((place, more["known"]), 0) + more.pop("ahead")
+                    more["known"] = max(0, epochs[i].get((place, more["known"]), 0) + more.pop("ahead"))
                     more["beat"] = beats[i].get(place, 0) + more["beat"]
                 answers.append(d.call(op, place=place, **more))
             for i, a in enumerate(answers):
@@ -313,7 +337,7 @@ def play_differently(rng, url, oracle, steps):
             if op == "claim":
                 claims[place] += 1
                 both(op, place, block=0, me=rng.choice(owners), beat=rng.choice([0, 0, 0, 1, -1]) if claims[place] > 1 else 0,
-                     known=epoch if rng.random() < .3 else -1, ahead=rng.choice([0, 0, 1 << 41]), incomplete=rng.random() < .1,
+                     known=epoch if rng.random() < .3 else -1, ahead=rng.choice([0, 0, 1 << 41, -1 << 40]), incomplete=rng.random() < .1,
                      reads=rng.choice([3, 3, 3, 2]))
             elif op == "renew":
                 both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]))
@@ -347,8 +371,11 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "if tonumber(ARGV[a + 3]) > tonumber(p[4] or '0') then",
     "redis.call('HGET', KEYS[2], 'value') ~= ARGV[1]",
     "is[4] ~= '1' and is[1] ~= ARGV[1] and ARGV[4] ~= '1' and not forgotten",
-    "whole, base = '0', ARGV[3]",
-    "if not p[2] and not forgotten and ARGV[4] ~= '1' and ARGV[5] ~= 'place:{d}' then base = '1' end",
+    "whole, base, before = '0', ARGV[3], ARGV[3]",
+    "or between",
+    "if not between then since = epoch end",
+    "if known <= tonumber(is[5]) then base = string.format('%.0f', epoch - 1) end",
+    "if not p[2] and not forgotten and ARGV[4] ~= '1' then before, since = '1', epoch end",
     "redis.call('DEL', KEYS[5])",
     "and ARGV[4] ~= '1' and redis",
     "redis.call('DEL', (string.gsub(KEYS[i], 'place:(%b{})$', 'complete:%1')))",
@@ -390,12 +417,9 @@ class Node:
         assert answer["verdict"] == "done", answer
         self.epochs[place], self.bases[place] = answer["epoch"], answer["base"]
 
-    def base(self, place):
-        return self.epochs[place] - 1 if self.bases[place] == 1 else self.bases[place]
-
     def reclaim(self, place):
         """The store has forgotten the claim: makes it again, and sends all records."""
-        self.own(place, self.world.driver.claim(place, self.name, known=self.base(place)))
+        self.own(place, self.world.driver.claim(place, self.name, known=self.bases[place]))
         for (p, session), log in self.journal.items():
             if p == place and not (self.world.driver.drop(place, self.epochs[place], session)["verdict"] == "done"
                                    and self.send(place, session, 0)):
@@ -404,7 +428,7 @@ class Node:
 
     def is_fenced(self, place, base):
         """True, and the place forgotten, if it has another owner. Else the claim was made again."""
-        if base < self.base(place) and self.reclaim(place):
+        if base < self.bases[place] and self.reclaim(place):
             return False
         self.epochs.pop(place, None)
         return True
@@ -413,7 +437,7 @@ class Node:
         refused = self.world.driver.renew(self.name, [place, self.epochs[place], whole])["refused"]
         if refused:
             return not self.is_fenced(place, refused[0][3])
-        if whole and self.bases[place] != 1:
+        if whole:
             self.bases[place] = self.epochs[place]
         return True
 

@@ -7,10 +7,12 @@
 
 #include "common/base/attrs.h"
 #include "common/base/clock.h"
+#include "common/os/file.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
+#include "common/proc/place_folder.h"
 #include "keeper/keeper_state.h"
 #include "testing.h"
 
@@ -53,6 +55,15 @@ static void record_release(struct store *store, uint32_t place, uint64_t epoch,
     s->calls[s->n++] = call;
 }
 
+static void record_renewal(struct store *store, struct str node, const struct store_renewal *at,
+                           size_t n, struct store_call call)
+{
+    struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
+
+    (void)node, (void)at, (void)n;
+    s->calls[s->n++] = call;
+}
+
 static void answer_claim(struct claims_store *s, const struct store_answer *a)
 {
     struct store_call call = s->calls[--s->n];
@@ -62,7 +73,8 @@ static void answer_claim(struct claims_store *s, const struct store_answer *a)
 
 static void begin_case(struct keeper_case *f)
 {
-    static const struct store_kind kind = {.claim = record_claim, .release = record_release};
+    static const struct store_kind kind = {
+        .claim = record_claim, .release = record_release, .renew = record_renewal};
 
     memset(f, 0, sizeof(*f));
     strcpy(f->folder, "/tmp/rg-keeper-XXXXXX");
@@ -92,10 +104,11 @@ static void end_case(struct keeper_case *f)
     fleet_view_done(&f->k.view);
     vec_done(&f->k.claims);
     vec_done(&f->k.avoided);
+    vec_done(&f->k.renewals);
     place_table_free(f->k.table);
     metrics_free(f->h.metrics);
     board_free(f->h.board);
-    cr_assert_eq(rmdir(f->folder), 0);
+    file_remove_tree(f->folder);
 }
 
 /* The store's only place, in a complete list. */
@@ -224,7 +237,57 @@ TEST(ownership, a_forgotten_place_waits_a_lease_unless_it_was_renewed_within_one
     cr_assert(place_table_set_own(f.k.table, OWN, 14, 0));
     place_table_set_renewed(f.k.table, OWN, clock_boot_ms());
     cr_assert(answers_after_claim(&f, OWN, 15));
-    cr_assert_eq(rmdir(path), 0);
+    end_case(&f);
+}
+
+TEST(ownership, a_folder_keeps_the_claim_that_its_records_stem_from)
+{
+    const struct store_answer claimed = {.verdict = STORE_DONE, .epoch = 70, .base = 60};
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.asking = true; /* no other entry is written */
+    cr_assert_eq(ownership_read_base(&f.k, OWN), 0);
+    ownership_claim_first(&f.k, OWN);
+    answer_claim(&f.store, &claimed);
+    cr_assert_eq(ownership_read_base(&f.k, OWN), 60);
+    cr_assert_eq(place_table_own_base(f.k.table, OWN), 60);
+    ownership_renew(&f.k);
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    cr_assert_eq(ownership_read_base(&f.k, OWN), 60, "the store lacks records");
+    place_table_report_whole(f.k.table, OWN, 70);
+    ownership_renew(&f.k);
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    cr_assert_eq(ownership_read_base(&f.k, OWN), 70);
+    cr_assert_eq(place_table_own_base(f.k.table, OWN), 70);
+    end_case(&f);
+}
+
+/* A start claims a place of another node if the store has forgotten that this node had it later. */
+TEST(ownership, a_start_claims_what_the_store_has_forgotten)
+{
+    struct store_entry others = {
+        .owner = STR("a"), .epoch = 300, .base = 300, .beat = 5, .whole = true, .since = 200};
+    struct keeper_case f;
+    struct err e;
+
+    begin_case(&f);
+    f.k.step = JOIN_PLACES;
+    f.k.entry.block = 9;
+    cr_assert_eq(place_folder_write_base(f.folder, OTHER, 150, true, &e), 0);
+    for (others.before = 149; others.before <= 150; others.before++) {
+        list(&f, OTHER, others, 1);
+        (void)opening_claim_folders(&f.k);
+        cr_assert_eq(f.store.n, others.before < 150);
+        if (f.store.n == 0)
+            continue;
+        cr_assert(f.store.claims[0].place == OTHER && f.store.claims[0].known == 150);
+        answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
+    }
+    others.base = 140; /* its owner had the place earlier, and has not sent all */
+    list(&f, OTHER, others, 1);
+    (void)opening_claim_folders(&f.k);
+    cr_assert(f.store.n == 1 && f.store.claims[0].known == 150);
     end_case(&f);
 }
 
