@@ -434,14 +434,18 @@ void closings_end(struct desk *d);
 /* losses.c: in a fleet, asks the new owners of places that were lost whether they have the sessions
  * of running attempts, and those that trainers did not get yet. An attempt whose session is lost
  * ends, and a member counts no longer. losses_look is called regularly. losses_seek looks at one
- * group before its delivery, and reports whether its sessions are being sought. */
+ * group before its delivery, and reports whether its sessions are being sought. losses_record
+ * records that the session of a member that counts is lost; -1: it cannot be recorded now. */
 void losses_look(struct desk *d);
+int losses_record(struct desk *d, const struct attempt *a);
 bool losses_seek(struct desk *d, struct group *g);
 void losses_end(struct desk *d);
 
 /* tellings.c: telling_start sends the settled group's entry to the Redis sinks, if there are any.
- * The other function does so for all groups of the book whose entry the sinks do not have yet. */
+ * tellings_resume does so for all groups of the book whose entry the sinks do not have yet. Call
+ * tellings_removed when a group is about to leave the book. */
 void telling_start(struct desk *d, const struct group *g);
+void tellings_removed(struct desk *d, struct group *removed);
 void tellings_resume(struct desk *d);
 void tellings_end(struct desk *d);
 

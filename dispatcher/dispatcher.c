@@ -62,6 +62,7 @@ static void on_gone(void *ctx, struct group *g)
     struct desk *d = ctx;
 
     groups_removed(d, g);
+    tellings_removed(d, g);
     for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++)
         if (g->rollouts[i].state == ROLLOUT_SUCCEEDED && g->rollouts[i].last)
             closing_start(d, g->rollouts[i].last->session, CLOSING_FORGET, g);

@@ -68,7 +68,7 @@ static void search_free(struct session_search *s)
     free(s);
 }
 
-static int record_member(struct desk *d, const struct attempt *a)
+int losses_record(struct desk *d, const struct attempt *a)
 {
     struct str group = a->rollout->group->spec.id;
     struct buf record = {0};
@@ -91,7 +91,7 @@ static int use_answer(const struct session_search *s, struct attempt *a, int sta
                       struct str body)
 {
     if (worker_lost_session(status, body))
-        return a->ended ? record_member(s->desk, a) : ends_session_lost(s->desk, a);
+        return a->ended ? losses_record(s->desk, a) : ends_session_lost(s->desk, a);
     if ((status < 200 || status >= 300) && (!worker_refuses(status) || status == 421) &&
         clock_ms() < s->until_ms)
         return -1;

@@ -176,7 +176,7 @@ struct group {
     uint64_t taken_until_ms;              /* monotonic: end of that time; 0: not set yet */
     uint32_t waiting, running, succeeded; /* numbers of rollouts in each state */
     bool overdue;
-    bool told;                    /* the Redis sinks have its entry */
+    bool telling, told;           /* the Redis sinks may have its entry; they have it */
     uint32_t sought;              /* sessions of members that are being asked for (losses.c) */
     struct rollout *rollouts;     /* n + extra of them, or NULL: the group has not begun */
     struct list_item lane_entry;  /* in its lane, while a rollout waits (book_lanes.h) */
@@ -194,10 +194,11 @@ static inline bool group_settled(const struct group *g)
     return g->state >= GROUP_FINISHED;
 }
 
-/* Reports whether a trainer may have the settled group, whose content then never changes. */
+/* Reports whether a trainer, or a sink, may have the settled group, whose content then never
+ * changes. */
 static inline bool group_is_delivered(const struct group *g)
 {
-    return g->deliveries > 0;
+    return g->deliveries > 0 || g->telling || g->told;
 }
 
 static inline uint32_t group_rollouts(const struct group *g)

@@ -3,6 +3,10 @@
  * names the keys of its members' entries. When the records that settled the group are durable, a
  * worker spools the entry next to the sessions' exports. That is recorded, so that a restart sends
  * only missing entries. Each entry arrives at least once, like everything that sinks receive.
+ *
+ * In a fleet a member may be lost before the sinks have its tokens. So each member is asked for
+ * first, until they have it. Then the group's content is fixed, and the worker answers when every
+ * sink has the entry, because its spool may be lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +23,7 @@
 #include "dispatcher/result.h"
 #include "dispatcher/workers.h"
 
-enum { AGAIN_MS = 500 };
+enum { SOON_MS = 20, AGAIN_MS = 500, AGAIN_MAX_MS = 30 * 1000 };
 
 struct telling {
     struct desk *desk;
@@ -27,7 +31,9 @@ struct telling {
     /* time of submission, because a later group may have the same id by now */
     uint64_t submitted_at_ms;
     char *body;
-    bool waits; /* waits for the records that settled the group to be durable */
+    bool waits;       /* waits for the records that settled the group to be durable */
+    uint32_t rollout; /* in a fleet: the sinks have the members before this one */
+    uint64_t again_ms;
     struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
@@ -45,22 +51,36 @@ static void telling_free(struct telling *t)
     free(t);
 }
 
-static void ask_to_spool(struct telling *t);
+static void tell_next(struct telling *t);
 
 static void on_telling_retry(struct loop_timer *timer)
 {
-    ask_to_spool(CONTAINER_OF(timer, struct telling, again));
+    tell_next(CONTAINER_OF(timer, struct telling, again));
+}
+
+static void tell_later(struct telling *t)
+{
+    loop_timer_set(t->desk->loop, &t->again, t->again_ms, on_telling_retry);
+    t->again_ms = MIN_OF(2 * t->again_ms, AGAIN_MAX_MS);
+}
+
+/* Returns the group; NULL: it was removed. */
+static struct group *group_of(const struct telling *t)
+{
+    struct group *g = book_group(&t->desk->book, str_cstr(t->group));
+
+    return g && g->submitted_at_ms == t->submitted_at_ms ? g : NULL;
 }
 
 /* Records that the sinks have the entry. The group may be acknowledged by now; its records are kept
  * until this is done. */
 static void record_delivery(struct telling *t)
 {
-    const struct group *g = book_group(&t->desk->book, str_cstr(t->group));
+    const struct group *g = group_of(t);
     struct buf record = {0};
     struct err e;
 
-    if (g && g->submitted_at_ms == t->submitted_at_ms && g->told)
+    if (g && g->told)
         return;
     record_told(str_cstr(t->group), t->submitted_at_ms, clock_wall_ms(), &record);
     if (desk_write(t->desk, str_cstr(t->group), buf_str(&record), NULL, &e) < 0)
@@ -85,20 +105,6 @@ static void on_telling_answer(void *ctx, int status, struct str body, const stru
         record_delivery(t);
     }
     telling_free(t);
-}
-
-static void ask_to_spool(struct telling *t)
-{
-    t->call = worker_call(t->desk->workers, (struct str){0}, "POST", STR("/admin/group_result"),
-                          str_cstr(t->body), on_telling_answer, t);
-}
-
-static void on_telling_durable(void *ctx)
-{
-    struct telling *t = ctx;
-
-    t->waits = false;
-    ask_to_spool(t);
 }
 
 static bool any_redis(const struct desk *d)
@@ -151,6 +157,98 @@ static char *write_entry(const struct group *g)
     return buf_take(&body);
 }
 
+/* Writes the entry of a group that may have lost members since it settled, and fixes its content.
+ */
+static void fix_entry(struct telling *t, struct group *g)
+{
+    if (g->telling)
+        return;
+    g->telling = true;
+    free(t->body);
+    t->body = write_entry(g);
+}
+
+/* Records that the member's session is lost. Returns -1 if that cannot be recorded now. */
+static int lose_member(const struct telling *t)
+{
+    const struct group *g = group_of(t);
+
+    return g && !group_is_delivered(g) && g->rollouts[t->rollout].state == ROLLOUT_SUCCEEDED
+               ? losses_record(t->desk, g->rollouts[t->rollout].last)
+               : 0;
+}
+
+/* Continues when the sinks have the member's session, or will never get it. */
+static void on_member(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct telling *t = ctx;
+    struct arena a = {0};
+    const struct json *v = NULL;
+
+    (void)e;
+    t->call = NULL;
+    (void)json_parse(&a, body, &v, NULL);
+    if (json_is_true(json_get(v, "waits")) || (status != 200 && !worker_refuses(status)) ||
+        (worker_lost_session(status, body) && lose_member(t))) {
+        tell_later(t);
+    } else {
+        t->again_ms = SOON_MS;
+        t->rollout++;
+        tell_next(t);
+    }
+    arena_done(&a);
+}
+
+/* Asks for the next member that counts. Returns whether one is waited for. */
+static bool await_member(struct telling *t, struct group *g)
+{
+    const struct rollout *r;
+    struct buf options = {0};
+    char path[96];
+
+    if (losses_seek(t->desk, g)) {
+        tell_later(t);
+        return true;
+    }
+    while (t->rollout < group_rollouts(g) && g->rollouts &&
+           g->rollouts[t->rollout].state != ROLLOUT_SUCCEEDED)
+        t->rollout++;
+    if (t->rollout >= group_rollouts(g) || !g->rollouts)
+        return false;
+    r = &g->rollouts[t->rollout];
+    (void)snprintf(path, sizeof(path), "/sessions/%s/deliver", r->last->session);
+    group_write_export(g, false, &options);
+    t->call = worker_call(t->desk->workers, str_cstr(r->last->session), "POST", str_cstr(path),
+                          buf_str(&options), on_member, t);
+    buf_done(&options);
+    return true;
+}
+
+/* Makes the next call. A group that was removed was delivered to a trainer. */
+static void tell_next(struct telling *t)
+{
+    struct group *g = t->desk->copy ? group_of(t) : NULL;
+
+    if (desk_is_refusing(t->desk)) {
+        tell_later(t);
+        return;
+    }
+    if (g && await_member(t, g))
+        return;
+    if (g)
+        fix_entry(t, g);
+    t->call = worker_call(t->desk->workers, (struct str){0}, "POST", STR("/admin/group_result"),
+                          str_cstr(t->body), on_telling_answer, t);
+}
+
+static void on_telling_durable(void *ctx)
+{
+    struct telling *t = ctx;
+
+    t->waits = false;
+    tell_next(t);
+}
+
 void telling_start(struct desk *d, const struct group *g)
 {
     struct telling *t;
@@ -161,12 +259,25 @@ void telling_start(struct desk *d, const struct group *g)
     t->desk = d;
     memcpy(t->group, g->spec.id.p, g->spec.id.len);
     t->submitted_at_ms = g->submitted_at_ms;
+    t->again_ms = d->copy ? SOON_MS : AGAIN_MS;
     t->body = write_entry(g);
     desk_owe(d, g->spec.id);
     list_append(&d->tellings, &t->entry);
     t->waits = desk_await(d, &(struct desk_done){on_telling_durable, t, NULL}) == 0;
     if (!t->waits)
-        ask_to_spool(t);
+        tell_next(t);
+}
+
+void tellings_removed(struct desk *d, struct group *removed)
+{
+    struct telling *t;
+
+    LIST_EACH(&d->tellings, t, struct telling, entry) {
+        struct group *g = d->copy ? group_of(t) : NULL;
+
+        if (g && g == removed)
+            fix_entry(t, g);
+    }
 }
 
 void tellings_resume(struct desk *d)

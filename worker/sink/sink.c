@@ -592,12 +592,8 @@ void sinks_take(struct sinks *k, struct str session_id)
     waiter_wake(&k->more);
 }
 
-bool sinks_wait_for(const struct sinks *k, const struct session *s)
+static bool waits_to_be_spooled(const struct sinks *k, struct str id)
 {
-    struct str options, id = session_id(s);
-
-    if (!k || session_sink(s, &options) != SESSION_SINK_DUE)
-        return false;
     for (size_t i = k->next_due; i < k->due.n; i++)
         if (str_eq_c(id, k->due.at[i].id))
             return true;
@@ -605,6 +601,22 @@ bool sinks_wait_for(const struct sinks *k, const struct session *s)
         if (str_eq_c(id, k->later.at[i].id))
             return true;
     return false;
+}
+
+bool sinks_wait_for(const struct sinks *k, const struct session *s)
+{
+    struct str options;
+
+    return k && session_sink(s, &options) == SESSION_SINK_DUE &&
+           waits_to_be_spooled(k, session_id(s));
+}
+
+bool sinks_owe(const struct sinks *k, struct str name)
+{
+    for (size_t i = 0; k && i < k->targets.n; i++)
+        if (map_get(&k->targets.at[i]->queued, name))
+            return true;
+    return k && waits_to_be_spooled(k, name);
 }
 
 static bool takes_groups(const struct sinks *k, size_t i)
@@ -615,27 +627,28 @@ static bool takes_groups(const struct sinks *k, size_t i)
 /* Queues a settled group's entry for the targets that accept groups, but only after the entry is
  * written for all of them. If a single target sent it earlier, consumers would get it twice,
  * because the dispatcher sends a failed group again. */
-int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e)
+int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct buf *ret_name,
+                     struct err *e)
 {
     uint32_t index = k ? places_find(k->residency->places, STR(""))->index : 0;
-    struct buf name = {0};
+    struct str name;
     size_t n = 0;
     int rc = 0;
 
-    if (target_group_name(group, entry, &name, e))
+    if (target_group_name(group, entry, ret_name, e))
         return -1;
+    name = buf_str(ret_name);
     for (; k && n < k->targets.n && rc == 0; n++)
         if (takes_groups(k, n))
-            rc = target_write_group(k->targets.at[n], index, buf_str(&name), entry, e);
+            rc = target_write_group(k->targets.at[n], index, name, entry, e);
     for (size_t i = 0; i < n; i++) {
         if (!takes_groups(k, i))
             continue;
         if (rc)
-            target_unwrite_group(k->targets.at[i], index, buf_str(&name));
+            target_unwrite_group(k->targets.at[i], index, name);
         else
-            target_add(k->targets.at[i], index, buf_str(&name));
+            target_add(k->targets.at[i], index, name);
     }
-    buf_done(&name);
     return rc;
 }
 

@@ -25,6 +25,7 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
+struct buf;
 struct call_env;
 struct config;
 struct export_options;
@@ -77,11 +78,16 @@ void sinks_take_owed(struct sinks *k, struct str session_id);
 /* Reports whether the session is still needed for a promised export. */
 bool sinks_wait_for(const struct sinks *k, const struct session *s);
 
+/* Reports whether a sink that will get the session's export, or the group's entry with that name,
+ * does not have it yet. */
+bool sinks_owe(const struct sinks *k, struct str name);
+
 /* Spools a settled group's entry (a JSON object) for the Redis sinks, which add it to the stream
  * NAME:groups. Does nothing if there are no Redis sinks. Ignores an entry that already waits. A
- * different entry with the same id is queued after it. Fails with ERR_INVALID (not a group's id),
- * ERR_IO or ERR_STORAGE_FULL; then no sink has the entry. */
-int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e);
+ * different entry with the same id is queued after it. Appends the entry's name to *ret_name. Fails
+ * with ERR_INVALID (not a group's id), ERR_IO or ERR_STORAGE_FULL; then no sink has the entry. */
+int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct buf *ret_name,
+                     struct err *e);
 
 /* Reports whether more than --sink-max-waiting bytes wait, so that no new session may begin. */
 bool sinks_full(const struct sinks *k);

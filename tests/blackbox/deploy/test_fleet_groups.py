@@ -1,5 +1,7 @@
 """One dispatcher for the fleet: any node serves groups, queues and attempts, and a lost node takes none of them along."""
+import glob
 import itertools
+import json
 import os
 import signal
 
@@ -8,6 +10,7 @@ import pytest
 
 from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, index_of
 from rollouts_kit import Executor, chat, solve, take_all
+from store_kit import Server
 
 LEASE = "1s"
 ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "another node had a place",
@@ -239,6 +242,61 @@ def test_a_group_without_a_queue_is_delivered_by_its_first_answer(fleet):
     gateway.kill()
     gateway.start()
     g.wait_until(lambda: [front.get(f"/groups/{name}").json() for name in ends] == [shown, waited, unseen], 20, "the same after a restart")
+
+
+@pytest.fixture
+def sunk(tmp_path):
+    """A fleet whose sessions and groups go to a Redis sink: (fleet, sink)."""
+    with Server(tmp_path / "sink") as sink, Fleet(tmp_path, "ab", lease=LEASE, sink=f"redis://127.0.0.1:{sink.port}?stream=s",
+                                                  **{"fleet-hold": "20s"}) as f:
+        for gateway in f:
+            gateway.allow(*ODD, "a sink takes", "a sink does not take", "is not delivered to the sinks")
+        g.wait_until(lambda: f.owner("d"), 20, "a node has the dispatcher")
+        yield f, sink
+
+
+def told(sink):
+    """The entries of groups in the sink."""
+    return {entry["group"]: {**entry, "keys": json.loads(entry["keys"]), "result": json.loads(entry["result"])}
+            for _, entry in sink.ask("XRANGE", "s:groups", "-", "+")}
+
+
+def test_sinks_get_a_group_after_its_members(sunk):
+    """A member that is lost before is not in the group's entry. One that is lost later changes nothing."""
+    fleet, sink = sunk
+    front = Front(*fleet)
+    ends = {name: claim_one_each(fleet, front, name, min=1) for name in ("after", "before")}
+    end_well(front, *ends["after"])
+    g.wait_until(lambda: told(sink), 20, "the sink has a group")
+    sink.process.send_signal(signal.SIGSTOP)
+    end_well(front, *ends["before"])
+    assert groups(front) == {"after": "finished", "before": "finished"}
+    wait_whole(fleet)
+    kept, lost = ends["before"]
+    front = lose_session(fleet, lost, ends["after"][1])
+    g.wait_until(lambda: groups(front)["before"] == "partial", 20, "the member is lost")
+    sink.process.send_signal(signal.SIGCONT)
+    g.wait_until(lambda: "before" in told(sink), 30, "the sink has the other group")
+    entries = told(sink)
+    assert (entries["before"]["state"], entries["before"]["succeeded"]) == ("partial", "1")
+    assert [key.split("/")[0] for key in entries["before"]["keys"]] == [kept["session"]["session_id"]]
+    assert entries["after"]["state"] == "finished" and len(entries["after"]["keys"]) == 2
+    taken = {x["id"]: x for x in front.get("/queues/q/next?max=2&wait_s=20").json()["groups"]}
+    assert {name: {**x, "deliveries": 0} for name, x in taken.items()} == {name: x["result"] for name, x in entries.items()}
+
+
+def test_a_groups_entry_survives_the_node_that_had_it(sunk):
+    fleet, sink = sunk
+    front = Front(*fleet)
+    sink.ask("SET", "s:groups", "no stream: entries of groups wait")
+    end_well(front, *claim_one_each(fleet, front, "one"))
+    g.wait_until(lambda: sink.ask("XLEN", "s") == 2, 20, "the sink has the members")
+    owner, _ = owner_and_other(fleet)
+    g.wait_until(lambda: glob.glob(f"{fleet[owner].folder}/state/worker-*/spool/*/group:one*"), 20, "the entry waits")
+    wait_whole(fleet)
+    fleet.lose(owner)
+    sink.ask("DEL", "s:groups")
+    g.wait_until(lambda: "one" in told(sink), 30, "the next dispatcher has sent it")
 
 
 def test_a_lost_dispatcher_is_replaced_with_all_its_groups(fleet):

@@ -1,5 +1,6 @@
 /* POST /sessions/{id}/deliver: promises a finalized session to the sinks. */
 #include "common/base/arena.h"
+#include "common/codec/json.h"
 #include "worker/export/build/export.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/control/exporting_options.h"
@@ -28,7 +29,26 @@ static int send_to_sinks(const struct service *a, struct session *s, const struc
     return 0;
 }
 
-/* The answer is sent when the promise is durable, without waiting for the sinks. */
+/* Answers when the promise is durable, without waiting for the sinks. In a fleet `waits` is true
+ * while one of them does not have the session. */
+MAY_PAUSE static void answer_promised(struct answering *a, void *ctx)
+{
+    struct json_out o = json_out_to(&a->out);
+    struct err e = {0};
+
+    (void)ctx;
+    if (control_await_durable(a, &e)) {
+        answering_fail(a, "the answer to a delivery broke", &e);
+        return;
+    }
+    json_out_obj(&o);
+    json_out_member_cstr(&o, "status", "ok");
+    if (a->request.service->calls.ledger->copy)
+        json_out_member_bool(&o, "waits", sinks_owe(a->request.service->sinks, a->request.id));
+    json_out_end_obj(&o);
+    answering_end(a);
+}
+
 void control_deliver(struct service_request *r)
 {
     struct err e = {0};
@@ -43,5 +63,5 @@ void control_deliver(struct service_request *r)
     if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);
     else
-        answering_start(r, control_answer_durable, &(int){200});
+        answering_start(r, answer_promised, NULL);
 }

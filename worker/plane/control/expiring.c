@@ -50,7 +50,7 @@ static void on_delay_over(struct loop_timer *t)
     waiter_wake(&CONTAINER_OF(t, struct delay, timer)->over);
 }
 
-MAY_PAUSE static int wait_ms(struct loop *l, uint64_t ms, struct err *e)
+MAY_PAUSE int control_wait_ms(struct loop *l, uint64_t ms, struct err *e)
 {
     struct delay d = {0};
     int rc;
@@ -78,7 +78,7 @@ MAY_PAUSE static int read_back(struct expiring *x, struct session **ret, struct 
                 session_pin(*ret);
             return *ret ? -1 : 0;
         }
-        if (wait_ms(env->loop, READ_AGAIN_MS, e))
+        if (control_wait_ms(env->loop, READ_AGAIN_MS, e))
             return -1;
     }
     return 0;

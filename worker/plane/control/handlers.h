@@ -18,6 +18,7 @@ struct buf;
 struct err;
 struct heritage;
 struct json;
+struct loop;
 struct json_out;
 struct service;
 struct service_request;
@@ -81,6 +82,13 @@ void control_abort(struct service_request *r);
 /* Answers a request, as a task, when all that its session has is durable. `status` points to the
  * status: 200, with {"status":"ok"}, or 204. */
 MAY_PAUSE void control_answer_durable(struct answering *a, void *status);
+
+/* Waits until all that the request's session has is durable. Returns -1 with ERR_CANCELLED, or the
+ * error of the records. */
+MAY_PAUSE int control_await_durable(struct answering *a, struct err *e);
+
+/* Waits in a task. Returns -1 with ERR_CANCELLED. */
+MAY_PAUSE int control_wait_ms(struct loop *l, uint64_t ms, struct err *e);
 
 /* bulk.c: ends all sessions with certain labels, of all workers. */
 void control_abort_many(struct service_request *r);

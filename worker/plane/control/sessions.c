@@ -118,12 +118,9 @@ struct session_change {
     struct str response_id;    /* for a reward */
 };
 
-/* Answers when what was written is durable. rc: the result of writing. */
-MAY_PAUSE static void answer_write(struct answering *a, int rc, struct durable_wait *durable,
-                                   struct err *e)
+/* Answers what was written. rc: the result of that. */
+static void answer_written(struct answering *a, int rc, const struct err *e)
 {
-    if (rc == 0)
-        rc = await_durable(a->request.service, durable, e);
     if (rc) {
         answering_fail(a, "the answer to a change of a session broke", e);
         return;
@@ -131,6 +128,15 @@ MAY_PAUSE static void answer_write(struct answering *a, int rc, struct durable_w
     if (a->status == 200)
         buf_puts(&a->out, "{\"status\":\"ok\"}");
     answering_end(a);
+}
+
+/* Answers when what was written is durable. rc: the result of writing. */
+MAY_PAUSE static void answer_write(struct answering *a, int rc, struct durable_wait *durable,
+                                   struct err *e)
+{
+    if (rc == 0)
+        rc = await_durable(a->request.service, durable, e);
+    answer_written(a, rc, e);
 }
 
 MAY_PAUSE static void end_session(struct answering *a, void *ctx)
@@ -162,15 +168,21 @@ void control_delete(struct service_request *r)
         respond_error(r, NULL, &e);
 }
 
-void control_answer_durable(struct answering *a, void *status)
+int control_await_durable(struct answering *a, struct err *e)
 {
     struct durable_wait durable = {0};
+
+    ledger_wait_durable(a->request.service->calls.ledger, a->request.id,
+                        durable_wait_done(&durable));
+    return await_durable(a->request.service, &durable, e);
+}
+
+void control_answer_durable(struct answering *a, void *status)
+{
     struct err e = {0};
 
     a->status = *(const int *)status;
-    ledger_wait_durable(a->request.service->calls.ledger, a->request.id,
-                        durable_wait_done(&durable));
-    answer_write(a, 0, &durable, &e);
+    answer_written(a, control_await_durable(a, &e), &e);
 }
 
 /* Aborting a session that has ended already, perhaps a moment ago, succeeds. */
