@@ -82,6 +82,6 @@ struct waits_now desk_waits_now(struct desk *d)
 
 bool claims_paused(struct desk *d)
 {
-    return d->draining || !d->swept || clock_ms() < d->refused_until_ms ||
+    return d->draining || !d->swept || clock_ms() < d->refused_until_ms || desk_is_refusing(d) ||
            atomic_load_explicit(&d->heritage->board->paused, memory_order_relaxed);
 }

@@ -378,7 +378,7 @@ bool claims_runner_lets(struct desk *d, struct runner *r);
 void claims_probe_back(struct runner *r);
 
 /* Reports whether no attempt may begin, because the gateway or the dispatcher accepts no new
- * sessions. */
+ * sessions, or a different node may have the dispatcher, whose sweep would miss them. */
 bool claims_paused(struct desk *d);
 
 /* Returns the facts that waits.h needs in addition to the book. */

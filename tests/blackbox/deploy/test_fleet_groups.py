@@ -9,6 +9,7 @@ import gateway as g
 import pytest
 
 from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, index_of
+from fleet_net import FarFleet
 from rollouts_kit import Executor, chat, solve, take_all
 from store_kit import Server
 
@@ -441,6 +442,35 @@ def test_a_session_ends_after_the_store_knows_why(tmp_path):
             fleet.server.process.send_signal(signal.SIGCONT)
         assert ending.get().status == 200
         g.wait_until(lambda: front.get(path).json().get("phase") != "open", 20, "the session is aborted")
+
+
+def open_attempts(front):
+    """The sessions of attempts that are open."""
+    return {row["session_id"] for row in front.get("/sessions?label=attempt&phase=open").json()["sessions"]}
+
+
+def test_a_dispatcher_that_is_cut_off_makes_no_sessions(tmp_path):
+    """Another node may have its place, and may have looked for sessions without an attempt already."""
+    with FarFleet(tmp_path, "ab", lease=LEASE, engine="builtin:echo") as fleet:
+        for gateway in fleet:
+            gateway.allow(*ODD)
+        g.wait_until(lambda: fleet.owner("d"), 20, "a node has the dispatcher")
+        cut, other = owner_and_other(fleet)
+        front = Front(fleet[cut])
+        submit(front, "one", n=4)
+        attempts = claim(front, "r", 4)
+        fleet.wait_settled()
+        for a in attempts:      # each rollout rests for a second
+            assert front.post(f"/attempts/{a['attempt_id']}/end", {"executor": "test", "outcome": "infra"}).json() == {"rollout": "retry"}
+        late = Later(lambda: front.post("/attempts/claim", {"executor": "cut off", "slots": {"r": 4}, "wait_s": 5}))
+        fleet.switch.cut(cut, "store")
+        g.wait_until(lambda: fleet.owner("d") == other, 20, "the other node has the dispatcher")
+        assert not late.get().json().get("attempts")
+        front, mine = Front(fleet[other]), set()
+        while len(mine) < 4:
+            mine |= {a["session"]["session_id"] for a in claim(front, "r", 4)}
+        fleet.switch.heal()
+        g.wait_until(lambda: open_attempts(front) == mine, 20, "no other session is open")
 
 
 def test_a_node_without_dispatcher_has_none(tmp_path):
