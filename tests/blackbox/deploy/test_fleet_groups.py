@@ -116,6 +116,30 @@ def test_attempts_go_where_the_load_is_least(fleet):
     assert {index_of(a["session"]["session_id"]) // 256 for a in claim(front, "s", 2)} == {fleet.block(busy)}
 
 
+def test_attempts_go_to_a_node_with_the_engine_that_their_group_prefers(fleet):
+    front = Front(*fleet)
+    fleet.add("c", engine=["builtin:echo", "judge=builtin:echo"]).allow(*ODD).start()
+    g.wait_until(lambda: all(fleet.state(node, "c") == "up" for node in "ab"), 20, "c is up")
+    submit(front, "judged", n=4, session={"prefer": {"engine": "judge"}})
+    submit(front, "policy", n=2, runner="p", session={"prefer": {"engine": "policy"}})
+    attempts = claim(front, "r", 4)
+    assert [index_of(a["session"]["session_id"]) // 256 for a in attempts] == 4 * [fleet.block("c")]
+    assert chat(front, attempts[0], "x", model="judge").status == 200
+    assert len(claim(front, "p", 2)) == 2
+    submit(front, "never", n=1, runner="n", session={"prefer": {"engine": "x"}})
+    assert front.post("/attempts/claim", {"executor": "test", "slots": {"n": 1}, "wait_s": 1}).json() == {"attempts": []}
+    group = front.get("/groups/never").json()
+    assert group["state"] == "failed" and 'prefer.engine: no node has an engine "x"' in group["members"][0]["reason"], group
+    fleet["c"].kill()
+    g.wait_until(lambda: all(fleet.state(node, "c") == "lost" for node in "ab"), 20, "c is lost")
+    submit(front, "later", n=1, runner="l", session={"prefer": {"engine": "judge"}})
+    assert front.post("/attempts/claim", {"executor": "test", "slots": {"l": 1}, "wait_s": 1}).json() == {"attempts": []}
+    group = front.get("/groups/later").json()
+    assert group["state"] == "waiting" and '"c" is lost or being drained' in group["waits"], group
+    submit(front, "now", n=1, runner="f")
+    assert len(claim(front, "f", 1)) == 1, "others go on"
+
+
 def claim_one_each(fleet, front, name, **more):
     """Claims both attempts of a group. Returns that of the dispatcher's node, and that of the other one."""
     owner, _ = owner_and_other(fleet)
