@@ -509,7 +509,9 @@ class World:
 
     def step(self):
         node, place = self.rng.choice(self.nodes), self.rng.choice([1, 2])
-        what = self.rng.choices(["turn", "frozen", "renew", "take", "replicate", "fail_over", "empty", "kill"], [30, 3, 4, 4, 3, 2, 2, 1])[0]
+        taken = any(place in n.epochs for n in self.nodes)      # a place without an owner is claimed soon
+        what = self.rng.choices(["turn", "frozen", "renew", "take", "replicate", "fail_over", "empty", "kill"],
+                                [30, 3, 4, 4 if taken else 30, 3, 2, 2, 1])[0]
         if what in ("turn", "frozen") and place in node.epochs:
             self.count += 1
             log = node.journal.setdefault((place, self.rng.choice("st")), [])
