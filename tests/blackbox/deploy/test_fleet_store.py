@@ -322,7 +322,7 @@ def play_differently(rng, url, oracle, steps):
                         epochs[i][place, claims[place]] = a["epoch"]
                 for a_refused in a["refused"]:
                     a_refused.pop()
-                a["base"] = [n for n, e in epochs[i].items() if e == a["base"]] or a["base"] in (0, a["epoch"])
+                a["base"] = [n for n, e in epochs[i].items() if n[0] == place and e == a["base"]] or a["base"] in (0, a["epoch"])
                 a["logs"] = sorted(zip(a["texts"], a["logs"]))
                 a.pop("epoch"), a.pop("id"), a["texts"].sort()
             assert answers[0] == answers[1], (op, place, fields)
