@@ -347,7 +347,7 @@ void clients_close_idle(struct hub *h)
     struct conn *c, *next;
 
     lendings_recall(h->lendings);
-    holds_end_all(h);
+    holds_drain(h);
     LIST_EACH_SAFE(&h->conns, c, next, struct conn, item)
         close_idle(c);
 }
@@ -356,6 +356,7 @@ void clients_close_all(struct hub *h)
 {
     struct conn *c, *next;
 
+    holds_end_all(h);
     holds_done(h);
     LIST_EACH_SAFE(&h->conns, c, next, struct conn, item)
         conn_close(c);

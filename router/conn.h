@@ -69,7 +69,7 @@ enum verdict {
     VERDICT_OVER,   /* the whole answer is written */
     VERDICT_REFUSE, /* the client gets an error instead of an answer, which has not begun */
     VERDICT_LOST,   /* like REFUSE, unless the request can be sent a second time */
-    VERDICT_HOLD,   /* a different node of the fleet did not accept the request, which is kept */
+    VERDICT_HOLD,   /* the owner of its place did not accept the request, which is kept */
     VERDICT_CLOSE   /* the client is gone, or cannot get an error: close at once */
 };
 

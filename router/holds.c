@@ -24,6 +24,11 @@ enum {
                             again, it claims its place and the epoch grows */
 };
 
+static bool is_leaving(const struct hub *h)
+{
+    return atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed) != 0;
+}
+
 /* Whether this node owns the place, but has not started a worker for it. */
 static bool is_unserved(const struct hub *h, const struct owner *owner, uint32_t place)
 {
@@ -125,8 +130,15 @@ void holds_end_all(struct hub *h)
 
     LIST_EACH_SAFE(&h->held, c, next, struct conn, hold.item) {
         holds_end(c);
+        c->hold.over = true;
         h->run(c);
     }
+}
+
+void holds_drain(struct hub *h)
+{
+    if (!is_leaving(h))
+        holds_end_all(h);
 }
 
 void holds_init(struct hub *h)
@@ -142,16 +154,14 @@ void holds_done(struct hub *h)
 
 bool holds_may_hold(const struct conn *c)
 {
-    return !c->hold.over && !c->hub->draining;
+    return !c->hold.over && (!c->hub->draining || is_leaving(c->hub));
 }
 
 /* How long a request waits for an owner. A node that leaves the fleet still owns a place while the
  * place's running calls end. */
 static uint64_t hold_ms(const struct hub *h)
 {
-    bool leaves = atomic_load_explicit(&h->heritage->board->leaving, memory_order_relaxed) != 0;
-
-    return (uint64_t)(h->config->fleet_hold_ms + (leaves ? h->config->grace_ms : 0));
+    return (uint64_t)(h->config->fleet_hold_ms + (is_leaving(h) ? h->config->grace_ms : 0));
 }
 
 void holds_watch_hop(struct conn *c, int upstream)

@@ -20,7 +20,7 @@ void holds_init(struct hub *h);
 void holds_done(struct hub *h);
 
 /* Whether a request that has no owner is to be held: not after --fleet-hold, and not by a router
- * that ends. */
+ * that ends, unless its node leaves the fleet. */
 bool holds_may_hold(const struct conn *c);
 
 /* Holds the request of that place: its head is in c->in, in state HEAD, or c->replay has the
@@ -32,6 +32,10 @@ void holds_begin(struct conn *c, uint32_t place);
  * its links do not end. If the body is offered, the node may accept it until the end of
  * --fleet-hold, but at least for one lease (hold.accept_ms). */
 void holds_watch_hop(struct conn *c, int upstream);
+
+/* The router drains. Tries all held requests a last time, unless its node leaves the fleet: then
+ * they wait for the next owners of their places. */
+void holds_drain(struct hub *h);
 
 /* Tries all held requests a last time: the router ends. */
 void holds_end_all(struct hub *h);

@@ -218,6 +218,16 @@ static bool has_left(const struct conn *c, int upstream)
             (upstream < BOARD_WORKERS_MAX && !board_ready(b, BOARD_WORKER0 + (unsigned)upstream)));
 }
 
+/* Holds a kept request until its place has its next owner. One that a different node forwarded is
+ * held there. */
+static enum verdict leave_to_next_owner(const struct conn *c, struct err *e)
+{
+    if (!c->of_node)
+        return VERDICT_HOLD;
+    (void)err_set(e, ERR_MISDIRECTED, "this node leaves the fleet, and its workers have ended");
+    return VERDICT_REFUSE;
+}
+
 /* Sends a kept request once more on a new link: its link ended before any byte of an answer, and
  * the worker cannot have acted on it. Returns VERDICT_REFUSE if it cannot be sent again. */
 static enum verdict send_again(struct conn *c, struct err *e)
@@ -226,10 +236,12 @@ static enum verdict send_again(struct conn *c, struct err *e)
     int upstream = c->any ? -1 : (int)c->link->upstream;
     struct iovec iov = {.iov_base = request.p, .iov_len = request.len};
 
-    if (request.len == 0 || c->answer == ANSWER_INTERIM || c->resent || has_left(c, upstream)) {
+    if (request.len == 0 || c->answer == ANSWER_INTERIM || c->resent) {
         (void)handle_unreachable(c, e);
         return VERDICT_REFUSE;
     }
+    if (has_left(c, upstream))
+        return leave_to_next_owner(c, e);
     c->resent = true;
     metrics_count(c->hub->page, METRIC_upstream_resends, 1);
     link_close(c->link);

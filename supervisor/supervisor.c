@@ -136,8 +136,8 @@ static void end_services(struct supervisor *s)
  * whose places no other node can take. */
 static void supervisor_leave(struct supervisor *s)
 {
-    if (s->phase == PHASE_SERVING)
-        s->leaves = place_table_has_successor(s->fleet);
+    if (s->phase == PHASE_SERVING) /* a drain that a worker has accepted is carried out */
+        s->leaves = atomic_load(&s->board->leaving) || place_table_has_successor(s->fleet);
     if (s->phase == PHASE_SERVING && !s->leaves)
         log_info(NULL, "no other node can take the places of this one, keeping them");
     supervisor_stop(s, 0);

@@ -273,6 +273,24 @@ def test_clients_of_a_drained_node_are_sent_on_then_refused(tmp_path):
         b.wait(20)
 
 
+def test_an_accepted_drain_is_carried_out(tmp_path):
+    """The other node is lost before the supervisor sees the order. Requests wait until it returns, and none is refused."""
+    with Fleet(tmp_path, "ab", lease="1s") as fleet:
+        a, session = fleet["a"], fleet.create("a")
+        a.allow("b is lost", "without an owner")
+        os.kill(a.process.pid, signal.SIGSTOP)
+        assert a.post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+        fleet["b"].kill()
+        g.wait_until(lambda: fleet.state("a", "b") == "lost", what="b is lost")
+        os.kill(a.process.pid, signal.SIGCONT)
+        a.wait_line("leaving the fleet")
+        call = Later(lambda: fleet.chat("a", session, "hi"))
+        g.wait_until(lambda: held(a) == 1, what="the call is held")
+        fleet["b"].start()
+        assert call.get().status == 200 and a.wait(20) == 0
+        assert fleet.owner(index_of(session["session_id"])) == "b"
+
+
 def test_a_body_that_its_owner_does_not_accept_ends_with_its_hold(tmp_path):
     """The owner's router is stuck; its node renews its places."""
     with Fleet(tmp_path, "ab", fleet_hold="2s", routers=1) as fleet:
