@@ -238,10 +238,6 @@ int board_check_ready(const struct board *b, const char **ret_reason)
     *ret_reason = "a worker is starting";
     if (board_workers_ready(b) < workers)
         return -1;
-    *ret_reason = "the dispatcher is starting";
-    if (atomic_load_explicit(&b->slots[BOARD_DISPATCHER].state, memory_order_relaxed) ==
-        BOARD_STARTING)
-        return -1;
     *ret_reason = "the dispatcher cannot reach a worker";
     if (atomic_load_explicit(&b->unreached, memory_order_relaxed))
         return -1;

@@ -97,11 +97,20 @@ bool heritage_obeys(const struct heritage *h, unsigned slot)
            own >= place_table_orders(h->fleet);
 }
 
+static bool starts_dispatcher(const struct board *b)
+{
+    return atomic_load_explicit(&b->slots[BOARD_DISPATCHER].state, memory_order_relaxed) ==
+           BOARD_STARTING;
+}
+
 int heritage_check_ready(const struct heritage *h, const char **ret_reason)
 {
     uint64_t orders = board_orders(h->board);
 
     if (board_check_ready(h->board, ret_reason) != 0)
+        return -1;
+    *ret_reason = "the dispatcher is starting";
+    if (!h->fleet && starts_dispatcher(h->board))
         return -1;
     if (!h->fleet || (orders > 0 && orders >= place_table_orders(h->fleet)))
         return 0;

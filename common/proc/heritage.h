@@ -102,7 +102,9 @@ void heritage_measure_load(const struct heritage *h, struct heritage_load *ret);
  * fleet. */
 bool heritage_obeys(const struct heritage *h, unsigned slot);
 
-/* Answers /ready like board_check_ready. A node of a fleet must also obey the fleet's orders. */
+/* Answers /ready like board_check_ready. A node of a fleet must also obey the fleet's orders. If
+ * its dispatcher starts, which may have been another node's, requests for groups wait, and a front
+ * sends it others. Without a fleet the dispatcher must have started. */
 int heritage_check_ready(const struct heritage *h, const char **ret_reason);
 
 /* Writes the path of the dispatcher's socket, RUN_DIR/dispatcher.sock. Returns like

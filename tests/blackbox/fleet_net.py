@@ -47,8 +47,10 @@ def wait_claimed(fleet, node):
 
 
 def back_up(fleet, node):
-    """Waits until the node makes sessions again."""
+    """Waits until the node makes sessions again, and the front uses it."""
     g.wait_until(lambda: fleet[node].post("/sessions", {}, headers=AS_ADMIN).status == 200, 30, f"{node} serves")
+    if fleet.front_kind == "haproxy":
+        g.wait_until(lambda: fleet.front.sees(node), 30, f"the front sends to {node}")
 
 
 def ip(*words, check=True):
@@ -189,10 +191,11 @@ class Front:
         g.wait_until(self.answers, 20, f"{kind} answers")
 
     def write_haproxy(self, folder, nodes):
-        servers = "".join(f"  server {name} {node.address}\n" for name, node in nodes.items())
+        servers, self.stats = "".join(f"  server {name} {node.address}\n" for name, node in nodes.items()), folder / "stats"
         (folder / "haproxy.cfg").write_text(f"""
 global
   maxconn 4000
+  stats socket {self.stats}
 defaults
   mode http
   timeout connect 1s
@@ -210,6 +213,14 @@ backend nodes
   option httpchk GET /ready
 {servers}""")
         return ["-db", "-f", folder / "haproxy.cfg"]
+
+    def sees(self, node):
+        """True if HAProxy's checks have found the node to be ready."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(str(self.stats))
+            s.sendall(b"show stat\n")
+            with s.makefile() as rows:
+                return any(row.startswith(f"nodes,{node},") and ",UP," in row for row in rows)
 
     def write_nginx(self, folder, nodes):
         """With TLS, by the site that the gateway writes for a fleet."""

@@ -1,4 +1,6 @@
+#include "common/fleet/place_table.h"
 #include "common/proc/board.h"
+#include "common/proc/heritage.h"
 
 #include "testing.h"
 
@@ -66,6 +68,30 @@ TEST(board, requests_of_all_who_count_them_are_seen)
     board_count_engines(b, BOARD_DISPATCHER - 1);
     b->slots[BOARD_DISPATCHER - 1].engine_inflight[3] = 1;
     cr_expect_eq(board_engine_inflight(b, 3), 8);
+    board_free(b);
+}
+
+TEST(heritage, a_node_that_serves_stays_ready_when_it_gets_the_dispatcher)
+{
+    struct board *b = board_new();
+    struct heritage h = {.board = b};
+    struct place_table *fleet = place_table_new();
+    const char *reason = "";
+
+    b->orders = 1;
+    b->slots[BOARD_WORKER0].orders = 2;
+    b->slots[BOARD_WORKER0].state = BOARD_READY;
+    b->slots[BOARD_WORKER0].engines_up = 1;
+    b->workers = 1;
+    for (int in_fleet = 0; in_fleet < 2; in_fleet++) {
+        h.fleet = in_fleet ? fleet : NULL;
+        b->slots[BOARD_DISPATCHER].state = BOARD_READY;
+        cr_expect_eq(heritage_check_ready(&h, &reason), 0, "%s", reason);
+        b->slots[BOARD_DISPATCHER].state = BOARD_STARTING;
+        cr_expect_eq(heritage_check_ready(&h, &reason), in_fleet ? 0 : -1, "%s", reason);
+    }
+    cr_expect_str_eq(reason, "the dispatcher is starting");
+    place_table_free(fleet);
     board_free(b);
 }
 
