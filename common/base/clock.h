@@ -39,6 +39,19 @@ static inline uint64_t clock_wall_ms(void)
     return clock_read_us(CLOCK_REALTIME) / 1000;
 }
 
+enum { CLOCK_TEXT_MAX = 32 };
+
+/* Writes a time of the wall clock in whole seconds of UTC: "2026-11-30T14:20:05Z". Returns ret. */
+static inline const char *clock_wall_text(uint64_t wall_ms, char ret[CLOCK_TEXT_MAX])
+{
+    time_t s = (time_t)(wall_ms / 1000);
+    struct tm tm = {0};
+
+    (void)gmtime_r(&s, &tm);
+    (void)strftime(ret, CLOCK_TEXT_MAX, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    return ret;
+}
+
 /* Returns the processor time in microseconds that the calling thread has used. */
 static inline uint64_t clock_thread_cpu_us(void)
 {

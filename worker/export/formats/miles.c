@@ -277,7 +277,7 @@ MAY_PAUSE static void put_session_metadata(struct export *x, struct json_out *o)
     if (x->selection->unchosen)
         json_out_member_i64(o, "branches_left_out", (int64_t)x->selection->unchosen);
     if (export_has_no_calls(x) || export_lacks_reward(x) || x->unsupported || x->unindexed ||
-        x->unrouted || x->recomputed || session_view(x->session).lost_records > 0)
+        x->unrouted || x->recomputed || session_has_losses(x->session))
         native_write_warnings(x, o);
     json_out_end_obj(o);
 }

@@ -67,6 +67,8 @@
  *     RECORD_LOGPROBS   weight version checkpoint n, n floats (NaN: none) of a trainer, for an
  *                       answer
  *     RECORD_DELIVERED  a call's brief (delivery.h); its answer has arrived. Only in a fleet
+ *     RECORD_DOUBT      times (8 8) between which records may be missing: a node was lost together
+ *                       with the newest records of the fleet's store
  *     RECORD_SINK       state, options; an export must be delivered to the sinks, or is in their
  *                       spool
  */
@@ -95,7 +97,8 @@ enum record_type {
     RECORD_BULK,
     RECORD_LOGPROBS,
     RECORD_DELIVERED,
-    RECORD_ROWS
+    RECORD_ROWS,
+    RECORD_DOUBT
 };
 
 /* Reports whether records of the type are fragments of a call. */
@@ -104,8 +107,9 @@ static inline bool record_is_fragment(uint64_t type)
     return type == RECORD_BULK || type == RECORD_ROWS;
 }
 
-/* The version that is written, and the oldest that can be read: 9 has no COMMIT_AFTER. */
-enum { RECORD_VERSION = 10, RECORD_VERSION_OLDEST = 9 };
+/* The version that is written, and the oldest that can be read: 10 has no RECORD_DOUBT, 9 has no
+ * COMMIT_AFTER. */
+enum { RECORD_VERSION = 11, RECORD_VERSION_OLDEST = 9 };
 
 static inline bool record_version_known(uint64_t version)
 {

@@ -25,12 +25,12 @@ void session_write_options(const struct session *s, struct buf *json)
 
 /* --- copying records --- */
 
-/* Reports whether the record made content. Rewards, ends and deliveries belong to the original
- * session only. */
+/* Reports whether the record made content, or says that some may be missing. Rewards, ends and
+ * deliveries belong to the original session only. */
 static bool is_content(uint64_t type)
 {
     return type == RECORD_COMMIT || type == RECORD_DROP || type == RECORD_FORK ||
-           record_is_fragment(type);
+           type == RECORD_DOUBT || record_is_fragment(type);
 }
 
 /* Notes the record at r->at. */

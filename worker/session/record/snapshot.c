@@ -30,7 +30,7 @@ static bool travels(uint64_t type)
     return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
            type == RECORD_DROP || type == RECORD_ORIGIN || type == RECORD_SCORE ||
            type == RECORD_BUDGET || type == RECORD_FORK || record_is_fragment(type) ||
-           type == RECORD_LOGPROBS;
+           type == RECORD_LOGPROBS || type == RECORD_DOUBT;
 }
 
 /* --- writing snapshots --- */

@@ -372,6 +372,8 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
         return absorb_end(s, r, now_ms, e);
     if (type == RECORD_SINK)
         return session_apply_sink(s, r, e);
+    if (type == RECORD_DOUBT)
+        return session_apply_doubt(s, r, e);
     if (type != RECORD_COMMIT)
         return 0;
     if (commit_record_read(r, &c, e) != 0)

@@ -330,6 +330,9 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
         return session_apply_bulk(s, r, e);
     case RECORD_BUDGET:
         return session_apply_budget(s, r, e);
+    case RECORD_DOUBT:
+        s->updated_ms = now_ms;
+        return session_apply_doubt(s, r, e);
     case RECORD_DELIVERED: /* changes nothing of the session */
         return 0;
     default:
@@ -338,7 +341,7 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
 }
 
 /* Versions and types of other programs are below these; larger ones mean damage. */
-enum { VERSIONS_MAX = 100, TYPES_MAX = 16 };
+enum { VERSIONS_MAX = 100, TYPES_MAX = 64 };
 
 /* Counts a refused record. A refused fragment is not counted, because the commit that names it will
  * be refused. */
@@ -421,6 +424,7 @@ bool session_record_is_awaited(struct str record)
     case RECORD_EXPORTED:
     case RECORD_ORIGIN:
     case RECORD_BUDGET:
+    case RECORD_DOUBT:
         return false;
     case RECORD_SINK:
         return record_u(&r) != SESSION_SINK_SPOOLED;
@@ -439,7 +443,8 @@ const char *session_record_kind(struct str record)
         [RECORD_SCORE] = "score",         [RECORD_LOGPROBS] = "logprobs",
         [RECORD_BUDGET] = "budget",       [RECORD_FORK] = "fork",
         [RECORD_IMPORT] = "import",       [RECORD_BULK] = "bulk",
-        [RECORD_DELIVERED] = "delivered", [RECORD_ROWS] = "rows"};
+        [RECORD_DELIVERED] = "delivered", [RECORD_ROWS] = "rows",
+        [RECORD_DOUBT] = "doubt"};
     struct record_in r = record_in_of(record);
     struct record_head h;
 
@@ -460,10 +465,16 @@ int session_refuse_lossy(const struct session *s, struct err *e)
                          s->lost_records);
 }
 
+bool session_has_losses(const struct session *s)
+{
+    return s->lost_records > 0 || s->doubt_since_ms > 0;
+}
+
 void session_put_loss(const struct session *s, struct json_out *o)
 {
     char text[128];
 
+    session_put_doubt(s, o);
     if (s->lost_records == 0)
         return;
     (void)snprintf(text, sizeof(text),

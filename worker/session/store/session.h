@@ -308,6 +308,12 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 /* Writes the record that the client has received the whole export that closed the session. */
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
 
+/* Reports whether the session needs a mark that records between these times may be missing: it has
+ * not ended, and has no such mark. session_doubt_record: writes the record of the mark. */
+bool session_needs_doubt(const struct session *s, uint64_t since_ms, uint64_t until_ms);
+void session_doubt_record(struct str id, uint64_t since_ms, uint64_t until_ms, uint64_t now_ms,
+                          struct buf *record);
+
 /* Writes the record that the answer of a call has arrived; the brief names the call. */
 void session_delivered_record(struct str id, uint64_t brief, uint64_t now_ms, struct buf *record);
 
@@ -429,7 +435,7 @@ bool session_unclaimed(const struct session *s);
 /* Writes the record by which the store's model adopts such a session. */
 void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record);
 
-/* --- records that could not be applied ---
+/* --- records that could not be applied, or may be missing ---
  *
  * Records after a lost one may be invalid. A copy would have the same records, and fail in the same
  * way. */
@@ -437,7 +443,10 @@ void session_origin_record(const struct session *s, uint64_t now_ms, struct buf 
 /* Returns -1 with ERR_UNASSEMBLABLE if there are any. */
 int session_refuse_lossy(const struct session *s, struct err *e);
 
-/* Appends the sentence about them to a list of warnings, if there are any. */
+/* Reports whether such records exist, or records may be missing. */
+bool session_has_losses(const struct session *s);
+
+/* Appends the sentences about them to a list of warnings. */
 void session_put_loss(const struct session *s, struct json_out *o);
 
 /* --- reading --- */

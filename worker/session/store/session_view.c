@@ -26,7 +26,6 @@ struct session_view session_view(const struct session *s)
         .has_finished = s->has_finished,
         .finished = s->finished,
         .told_stop = s->stated != SESSION_STOP_NONE || s->budget.p,
-        .lost_records = s->lost_records,
         .rollbacks = s->rollbacks,
         .rollback_dropped = s->rollback_dropped,
         .forks = s->forks,

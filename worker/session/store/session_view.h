@@ -32,8 +32,7 @@ struct session_view {
     bool wants_indexer;                /* option indexer_topk */
     bool compare_tokens, ignore_tools; /* how its timelines are merged */
     bool has_finished, finished;       /* members of the complete request */
-    bool told_stop;        /* a request named the cause of its end, or a budget refused a call */
-    uint32_t lost_records; /* lost records of its journal, at least so many */
+    bool told_stop; /* a request named the cause of its end, or a budget refused a call */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
     const uint64_t *forks; /* number of answers, by enum session_cause */

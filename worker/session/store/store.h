@@ -120,8 +120,9 @@ struct session {
     uint32_t record; /* number of its next record in the journal; not valid if EVICTED */
     /* records that could not be applied, without fragments; and a copy's last one */
     uint32_t lost_records;
-    uint64_t used;                    /* the store's clock at its last use */
-    struct model_fingerprint *origin; /* the model that made it, own; NULL: unknown */
+    uint64_t doubt_since_ms, doubt_until_ms; /* wall clock: when answers may be missing; 0: none */
+    uint64_t used;                           /* the store's clock at its last use */
+    struct model_fingerprint *origin;        /* the model that made it, own; NULL: unknown */
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
@@ -344,6 +345,10 @@ void session_count_leaf(struct session *s, const struct checkpoint *t, int by);
 
 /* Applies the body of RECORD_BUDGET. */
 int session_apply_budget(struct session *s, struct record_in *r, struct err *e);
+
+/* Applies the body of RECORD_DOUBT. Adds the sentence about it to a list of warnings, if any. */
+int session_apply_doubt(struct session *s, struct record_in *r, struct err *e);
+void session_put_doubt(const struct session *s, struct json_out *o);
 
 /* Applies the body of a record of the sinks. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e);
