@@ -106,6 +106,7 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
     p->version = e->version;
     p->whole = e->whole;
     p->taken = e->taken;
+    p->doubt_ms = e->doubt_ms;
     p->stale = false;
     p->vacant = e->vacant && e->owner.len == 0 && index != FLEET_DISPATCHER;
     p->round = v->round;

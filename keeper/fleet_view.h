@@ -41,6 +41,7 @@ struct seen_place {
     uint64_t epoch, base, before, since, beat, version;
     uint64_t beat_ms, seen_ms; /* when this beat and owner were listed first and last */
     uint64_t claim_ms;         /* when this epoch was seen first */
+    uint64_t doubt_ms;         /* records since this time may be missing; 0: none is */
     bool whole, taken;
     bool vacant; /* no owner, no sessions: only the node of its block claims it */
     bool stale;  /* this node has released it since */

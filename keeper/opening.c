@@ -156,6 +156,7 @@ static void fill_entry(struct fleet_keeper *k)
                    (unsigned long long)h->build.tokenizer);
     k->entry.oldest_record = h->build.oldest_record;
     k->entry.lease_ms = k->lease_ms;
+    k->replicated = h->config->fleet_acks > 1;
     k->entry.newest_record = h->build.newest_record;
 }
 
@@ -179,7 +180,9 @@ static void on_info(void *ctx, const struct store_answer *a)
     if (a->verdict == STORE_LOST)
         return; /* the next beat asks again */
     if (a->verdict != STORE_DONE)
-        log_warn(NULL, "the store does not allow INFO, its settings are not checked",
+        log_warn(NULL,
+                 "the store does not allow INFO: its settings are not checked, and records that a "
+                 "failover loses together with their node are not noticed",
                  LOG_T("reason", a->why));
     fault = a->n_texts > 0 ? redis_info_fault(a->texts[0]) : NULL;
     if (fault) {

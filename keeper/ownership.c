@@ -45,6 +45,7 @@ static void send_claim(struct place_claim *c, uint64_t beat)
         .beat = beat,
         .known = c->known,
         .incomplete = c->taken,
+        .bare = c->adopts,
         .reads = k->entry.newest_record};
 
     c->tries++;
@@ -104,6 +105,27 @@ void ownership_end_call(struct fleet_keeper *k, uint32_t index)
         }
 }
 
+static bool is_doubted(const struct fleet_keeper *k, uint32_t index)
+{
+    struct fleet_own_place own;
+
+    return place_table_find_own(k->table, index, &own) && own.doubt_ms > 0;
+}
+
+/* Enters since when records of a place that is claimed may be missing. A claim of a place that the
+ * store has forgotten does not end a doubt. */
+static void enter_doubt(struct fleet_keeper *k, const struct place_claim *c, uint64_t doubt_ms)
+{
+    char since[CLOCK_TEXT_MAX];
+
+    if (doubt_ms > 0 || c->known == 0)
+        place_table_set_doubt(k->table, c->index, doubt_ms);
+    if (doubt_ms > 0)
+        log_error(NULL, "records of a lost node may be missing: the store was replaced meanwhile",
+                  place_table_log("index", c->index),
+                  LOG_T("since", clock_wall_text(doubt_ms, since)));
+}
+
 /* Enters a place that is ours now. `forgotten`: by the store, now or before an earlier claim of
  * this node, so that a node with a newer base may claim it yet. No node has one if this node
  * renewed the place within the last lease. */
@@ -122,9 +144,10 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
         return;
     }
     metrics_count_at(k->h->page, METRIC_fleet_claims,
-                     adopted     ? METRIC_FLEET_CLAIM_LOST
-                     : forgotten ? METRIC_FLEET_CLAIM_FORGOTTEN
-                                 : METRIC_FLEET_CLAIM_OWN,
+                     is_doubted(k, index) ? METRIC_FLEET_CLAIM_DOUBTFUL
+                     : adopted            ? METRIC_FLEET_CLAIM_LOST
+                     : forgotten          ? METRIC_FLEET_CLAIM_FORGOTTEN
+                                          : METRIC_FLEET_CLAIM_OWN,
                      0, 1);
     log_info(NULL, adopted ? "place adopted" : "place claimed", place_table_log("index", index),
              LOG_U("epoch", epoch));
@@ -187,6 +210,7 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         return;
     }
     if (done) {
+        enter_doubt(k, c, a->doubt_ms);
         enter_place(k, c->index, a->epoch, a->base, c->known || !a->whole, c->adopts);
         place_table_set_renewed(k->table, c->index, c->sent_ms);
         if (is_left(c, a))
@@ -242,6 +266,7 @@ bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p)
     if (!k->h->upgraded || !is_ours(k, p) || !self ||
         strcmp(self->entry.instance, k->entry.instance) != 0)
         return false;
+    place_table_set_doubt(k->table, p->index, p->doubt_ms);
     enter_place(k, p->index, p->epoch, p->base, !p->whole, false);
     return true;
 }
@@ -350,9 +375,11 @@ static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, ui
         keeper_list(k); /* the store may lack other entries of this node */
 }
 
-static void note_renewed(struct fleet_keeper *k, const struct store_renewal *r)
+static void note_renewed(struct fleet_keeper *k, const struct store_renewal *r, uint64_t server)
 {
     place_table_set_renewed(k->table, r->place, k->sent_ms);
+    if (r->whole && r->server == server)
+        place_table_set_doubt(k->table, r->place, 0);
     if (!r->whole || place_table_own_base(k->table, r->place) == r->epoch)
         return;
     ownership_write_base(k, r->place, r->epoch);
@@ -372,12 +399,13 @@ static void on_renewed(void *ctx, const struct store_answer *a)
     }
     fleet_view_raise_edition(&k->view, a->edition);
     place_table_set_orders(k->table, k->view.stored_edition); /* before the node answers again */
+    place_table_set_server(k->table, a->server);
     place_table_set_reached(k->table, k->sent_ms);
     for (size_t i = 0; i < k->renewals.n; i++) {
         if (refused < a->n_refused && a->refused[refused].i == i)
             on_fenced(k, &k->renewals.at[i], a->refused[refused++].base);
         else
-            note_renewed(k, &k->renewals.at[i]);
+            note_renewed(k, &k->renewals.at[i], a->server);
     }
     keeper_use_beats(k, a);
 }
@@ -395,6 +423,8 @@ void ownership_renew(struct fleet_keeper *k)
             *vec_push(&k->renewals) = (struct store_renewal){.place = own.index,
                                                              .epoch = own.epoch,
                                                              .whole = own.whole_epoch == own.epoch,
+                                                             .replicated = k->replicated,
+                                                             .server = own.server,
                                                              .version = k->entry.newest_record};
     }
     k->renewing = true;

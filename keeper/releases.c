@@ -63,10 +63,13 @@ static void on_released(void *ctx, const struct store_answer *a)
 void ownership_release(struct fleet_keeper *k, uint32_t index, uint64_t epoch)
 {
     struct place_release *r = mem_zalloc(sizeof(*r));
+    struct fleet_own_place own = {0};
+    bool whole = place_table_find_own(k->table, index, &own) && own.whole_epoch == epoch;
 
     *r = (struct place_release){k, index, epoch};
     *vec_push(&k->claims) = index; /* no renewal meanwhile */
-    store_release(k->store, index, epoch, (struct store_call){on_released, r});
+    store_release(k->store, index, epoch, whole ? own.server : 0,
+                  (struct store_call){on_released, r});
 }
 
 /* True if a process of this node serves the place. */

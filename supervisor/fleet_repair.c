@@ -270,7 +270,8 @@ static int take_place(struct repair *r, const struct taken_place *t)
                                 .block = t->index / FLEET_BLOCK_SIZE,
                                 .me = SELF,
                                 .reads = UINT32_MAX,
-                                .incomplete = true};
+                                .incomplete = true,
+                                .bare = true};
     uint64_t epoch;
 
     if (check_place(r, t, &claim.beat))
@@ -286,7 +287,7 @@ static int take_place(struct repair *r, const struct taken_place *t)
     store_read(r->store, t->index, str_of(NULL, 0), 0, begin_call(r));
     if (await_done(r, t->name) || drop_incomplete(r, t, epoch))
         return -1;
-    store_release(r->store, t->index, epoch, begin_call(r));
+    store_release(r->store, t->index, epoch, 0, begin_call(r));
     if (await_done(r, t->name))
         return -1;
     printf("%s was taken: %zu of its logs are complete. All other ids are lost.\n", t->name,

@@ -271,7 +271,7 @@ void store_trial_run(struct doctor *d, struct loop *loop, struct store *store)
     if (!t.failed)
         measure_append(&t, epoch);
     if (!t.failed) {
-        store_release(store, PLACE, epoch, begin_call(&t));
+        store_release(store, PLACE, epoch, 0, begin_call(&t));
         expect(&t, STORE_DONE, "a release");
     }
     buf_done(&t.texts);

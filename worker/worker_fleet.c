@@ -60,6 +60,13 @@ static void on_appended(void *ctx, uint64_t us)
     metrics_observe_us(w->h->page, METRIC_fleet_append, us);
 }
 
+static int on_doubt(void *ctx, struct str session, uint64_t since_ms, uint64_t epoch)
+{
+    const struct worker_state *w = ctx;
+
+    return ledger_mark_doubt(w->service.calls.ledger, session, since_ms, epoch);
+}
+
 static void on_reconnect(void *ctx, const char *why)
 {
     const struct worker_state *w = ctx;
@@ -78,6 +85,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
                                     .add_back = on_back,
                                     .begin_anew = on_anew,
                                     .on_read_back = on_read_back,
+                                    .mark = on_doubt,
                                     .on_appended = on_appended,
                                     .reconnect = on_reconnect,
                                     .ctx = w};

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
@@ -88,6 +89,7 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
     size_t n = l->numbers.n, there = (size_t)MIN_OF(next, (uint64_t)n);
 
     l->seen = true;
+    l->doubted = l->doubted || (l->place->verifies && l->place->doubt_ms > 0);
     l->dropping = l->dropping || is_left_over(l, next);
     if (l->dropping) {
         copy_send_later(l);
@@ -114,6 +116,7 @@ static void open_place(struct copy_place *p)
         log_info(NULL, "fleet: the store answers again", place_table_log("place", p->index),
                  LOG_U("behind_records", p->n_behind));
     p->away = p->verifies = p->proved = false;
+    p->compared_ms = clock_boot_ms();
     p->level = p->n_behind == 0;
     p->served = true;
     p->state = COPY_OPEN;
@@ -142,6 +145,7 @@ static void use_lengths(struct copy_place *p, const struct store_answer *a)
         if (l->place == p && !l->seen)
             compare_log(l, 0, 0, false);
     }
+    p->server = a->server;
     if (c->hooks)
         c->hooks->on_lengths_end(c->hooks_ctx, p->index, p->epoch);
     open_place(p);
@@ -171,4 +175,37 @@ void copy_compare(struct copy_place *p)
     p->asked = true;
     p->n_reading = 0;
     store_read(p->copy->o.store, p->index, str_of(NULL, 0), 0, (struct store_call){on_lengths, q});
+}
+
+/* --- servers that are replaced --- */
+
+void copy_check_fence(struct copy_place *p)
+{
+    struct second_copy *c = p->copy;
+    struct fleet_own_place own;
+
+    if (p->state != COPY_FENCED || !place_table_find_own(c->o.table, p->index, &own) ||
+        own.renewed_ms <= p->fenced_ms)
+        return;
+    log_warn(NULL, "fleet: the store refuses an epoch that it renews, connecting again",
+             place_table_log("place", p->index), LOG_U("epoch", p->epoch));
+    place_table_report_fenced(c->o.table, p->index, 0);
+    p->state = COPY_COMPARING;
+    p->asked = false;
+    p->round++;
+    p->verifies = true;
+    c->o.reconnect(c->o.ctx, "the server refuses an epoch that was renewed");
+}
+
+void copy_check_server(struct copy_place *p)
+{
+    const struct place_table *t = p->copy->o.table;
+    uint64_t server = place_table_server(t);
+
+    if (p->state != COPY_OPEN || server == 0 || p->server == 0 || server == p->server ||
+        place_table_reached_ms(t) <= p->compared_ms)
+        return;
+    p->state = COPY_COMPARING;
+    p->asked = false;
+    p->round++;
 }

@@ -1,6 +1,7 @@
 /*
  * The state of struct second_copy, for its files: second_copy.c (logs and waits), copy_send.c
- * (appends and drops), copy_compare.c (lengths) and copy_read.c (logs that are read back).
+ * (appends and drops), copy_compare.c (lengths), copy_read.c (logs that are read back) and
+ * copy_doubt.c (logs that may lack records).
  */
 #ifndef RG_FLEET_COPY_INTERNAL_H
 #define RG_FLEET_COPY_INTERNAL_H
@@ -39,6 +40,12 @@ struct copy_place {
     bool served;                /* a comparison under this epoch has ended */
     bool reported_whole;        /* the place table shows the place as whole */
     bool forgotten;             /* the store had forgotten the place: others may have recorded */
+    uint64_t server;            /* the store's server that was compared; 0: unknown */
+    uint64_t reported_server;   /* as whole in the place table */
+    uint64_t compared_ms;       /* clock_boot_ms when the last comparison ended */
+    uint64_t doubt_ms;          /* time since which records may be missing; 0: none is */
+    uint64_t mark_ms;           /* time before which no log is marked; 0: no pause */
+    size_t n_marked;            /* sessions that were marked */
     bool marks_last;            /* the store does not: it remembers which sessions are complete */
     bool away;                  /* the store does not answer, which was logged */
     bool level;                 /* nothing from before the last comparison is behind */
@@ -124,15 +131,27 @@ void copy_compare(struct copy_place *p);
 /* Handles the loss of the connection: the lengths must be compared again. */
 void copy_lose(struct copy_place *p, const char *why);
 
+/* Connects again if the server refuses an epoch that the keeper has renewed since. */
+void copy_check_fence(struct copy_place *p);
+
+/* Compares again if the keeper has reached another server since. */
+void copy_check_server(struct copy_place *p);
+
 /* Marks a log as unread: it must be read before its session is served. end_reading: it was read, or
  * cannot be. */
 void copy_begin_reading(struct copy_log *l);
 void copy_end_reading(struct copy_log *l);
 
+/* copy_doubt.c: marks a log that may lack records, and that was read. */
+void copy_mark_doubt(struct copy_log *l);
+
+/* Marks all logs of an open place that may lack records, when they were read. */
+void copy_mark_all(struct copy_place *p);
+
 /* copy_read.c: reads unread logs of an open place, a few at a time. */
 void copy_read_unread(struct copy_place *p);
 
 /* Reports the end of a log's reading to the session's requests. */
-void copy_report_read(const struct copy_log *l);
+void copy_report_read(struct copy_log *l);
 
 #endif

@@ -38,6 +38,7 @@ struct copy_log {
     bool cut;                 /* the store's records from cut_at on must be deleted first */
     size_t cut_at;            /* number of a record */
     bool seen;                /* the present comparison has handled it */
+    bool doubted;             /* it may lack records, and is not marked yet */
     bool dropping;            /* the session is not needed any longer */
     bool drop_sent;           /* the store was asked to delete the log */
     struct list_item behind;  /* in copy_place.behind: there is more to send */

@@ -240,7 +240,8 @@ int second_copy_check_known(const struct second_copy *c, uint32_t place, struct 
     if (!place_table_is_taken(c->o.table, place) || copy_find(c, session))
         return 0;
     return err_set(e, ERR_SESSION_LOST,
-                   "session %.*s is lost: a lost node alone had records of index %u",
+                   "session %.*s is unknown or lost: a lost node alone may have had records of "
+                   "index %u",
                    (int)session.len, session.p, place);
 }
 

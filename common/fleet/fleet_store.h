@@ -6,7 +6,7 @@
  *     entry            key             value
  *     node, block      "node:NAME"     text of its writer, with an edition
  *     orders, fleet    "orders"        text of its writer, with an edition
- *     place            "place:INDEX"   owner, epoch, beat, whole, vacant, taken
+ *     place            "place:INDEX"   owner, epoch, beat, whole, vacant, taken, server, doubt
  *     log of a session                 records first .. next-1
  *
  * The dispatcher's place (FLEET_DISPATCHER) has the key "place:d".
@@ -48,6 +48,13 @@
  * `known`, and the base is above that of the owner that is replaced. So of two nodes that had a
  * place the later one gets it, in whatever order they come. A store that forgets an entry twice
  * remembers the second time only.
+ *
+ * Doubt. A failover or a restart of the store may lose a tail, and its owner sends it again. If the
+ * owner is lost, too, nobody has it. So a place remembers the server (`server`: a number of its
+ * history, which changes with each failover and restart; 0: unknown) that had all records when the
+ * owner compared them last. A claim without own records (`bare`) on another server sets `doubt`:
+ * the time up to which the store proves that it has all. The new owner marks the sessions, then
+ * renews with its server, which ends the doubt. A release by a server is proof that it has all.
  */
 
 enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };
@@ -99,6 +106,11 @@ struct store_answer {
     bool whole;
     uint64_t version; /* newest record version */
     uint64_t n_logs;  /* number of sessions that have a log */
+    uint64_t
+        doubt_ms; /* records since this time, of the store's clock, may be missing; 0: none is */
+
+    /* renew, read without a session: the server that answers; 0: it does not say */
+    uint64_t server;
 
     /* append and renew: what was not accepted, in the order of the call */
     const struct store_refusal *refused;
@@ -134,12 +146,15 @@ struct store_claim {
     uint64_t known;  /* the base that the caller owned the place with; 0: none */
     uint64_t reads;  /* the newest record version that it reads */
     bool incomplete; /* take it although the store lacks records of it, or its entry; mark it */
+    bool bare;       /* the caller has no records of it, only the store has */
 };
 
 struct store_renewal {
     uint32_t place;
     uint64_t epoch;
     bool whole;       /* the store has all records of the place */
+    bool replicated;  /* each answer waited for a replica of the store, too */
+    uint64_t server;  /* the server that was found to have all; 0: unknown */
     uint64_t version; /* newest record version that its owner writes */
 };
 
@@ -161,7 +176,8 @@ struct store_entry {
     uint64_t epoch, base, before, since, version;
     bool whole;
     bool vacant; /* of a place without an owner: no session had a log when it was released */
-    bool taken;  /* of a place that was claimed with `incomplete`: sessions of it are lost */
+    bool taken;  /* of a place that was claimed with `incomplete` or in doubt: sessions are lost */
+    uint64_t doubt_ms; /* of a place: as in struct store_answer */
 };
 
 /* entry NULL: all entries have been reported, and changes follow. `why`: changes may be missed
@@ -190,7 +206,8 @@ struct store_kind {
     void (*put)(struct store *s, struct str key, struct str value, uint64_t edition,
                 struct store_call call);
     void (*watch)(struct store *s, store_watch_fn fn, void *ctx);
-    void (*release)(struct store *s, uint32_t place, uint64_t epoch, struct store_call call);
+    void (*release)(struct store *s, uint32_t place, uint64_t epoch, uint64_t server,
+                    struct store_call call);
     void (*free)(struct store *s);
 };
 
@@ -261,11 +278,11 @@ static inline void store_watch(struct store *s, store_watch_fn fn, void *ctx)
 }
 
 /* Leaves the place without an owner, whole, and with an epoch of its own, so that nothing more is
- * recorded to it. Marks it as vacant if no session has a log. */
-static inline void store_release(struct store *s, uint32_t place, uint64_t epoch,
+ * recorded to it. Marks it as vacant if no session has a log. `server`: as in a renewal. */
+static inline void store_release(struct store *s, uint32_t place, uint64_t epoch, uint64_t server,
                                  struct store_call call)
 {
-    s->kind->release(s, place, epoch, call);
+    s->kind->release(s, place, epoch, server, call);
 }
 
 /* Calls that have not ended end with STORE_LOST first. Not from within a function of the store.

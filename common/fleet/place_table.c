@@ -35,7 +35,7 @@ struct place_row {
 struct own_row {
     _Atomic uint64_t key; /* 1 + index; 0: free */
     _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind,
-        left_epoch, empty_epoch, abandoned_epoch, failed_epoch;
+        left_epoch, empty_epoch, abandoned_epoch, failed_epoch, server, doubt_ms;
 };
 
 struct node_row {
@@ -46,7 +46,7 @@ struct node_row {
 struct place_table {
     _Atomic uint32_t generation, place_changes;
     _Atomic uint32_t self; /* 1 + slot; 0: not joined */
-    _Atomic uint64_t reached_ms, orders;
+    _Atomic uint64_t reached_ms, orders, server;
     uint32_t n_places; /* the keeper's */
     struct node_row nodes[FLEET_NODES_MAX];
     struct own_row own[OWN_ROWS];
@@ -115,6 +115,16 @@ uint64_t place_table_reached_ms(const struct place_table *t)
 void place_table_set_reached(struct place_table *t, uint64_t sent_ms)
 {
     store_word(&t->reached_ms, sent_ms);
+}
+
+uint64_t place_table_server(const struct place_table *t)
+{
+    return load_word(&t->server);
+}
+
+void place_table_set_server(struct place_table *t, uint64_t server)
+{
+    store_word(&t->server, server);
 }
 
 uint64_t place_table_orders(const struct place_table *t)
@@ -428,6 +438,8 @@ static bool read_own(const struct own_row *row, struct fleet_own_place *ret)
                                     .empty_epoch = load_word(&row->empty_epoch),
                                     .abandoned_epoch = load_word(&row->abandoned_epoch),
                                     .failed_epoch = load_word(&row->failed_epoch),
+                                    .server = load_word(&row->server),
+                                    .doubt_ms = load_word(&row->doubt_ms),
                                     .behind = load_word(&row->behind)};
     return true;
 }
@@ -480,6 +492,8 @@ static size_t enter_own(struct place_table *t, uint32_t index)
     store_word(&row->empty_epoch, 0);
     store_word(&row->abandoned_epoch, 0);
     store_word(&row->failed_epoch, 0);
+    store_word(&row->server, 0);
+    store_word(&row->doubt_ms, 0);
     store_word(&row->behind, 0);
     store_word(&row->base, 0);
     store_word(&row->key, (uint64_t)index + 1);
@@ -502,6 +516,14 @@ bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch, 
     store_word(&row->epoch, epoch);
     count_change(t);
     return true;
+}
+
+void place_table_set_doubt(struct place_table *t, uint32_t index, uint64_t doubt_ms)
+{
+    size_t i = doubt_ms > 0 ? enter_own(t, index) : find_own(t, index);
+
+    if (i < OWN_ROWS)
+        store_word(&t->own[i].doubt_ms, doubt_ms);
 }
 
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base)
@@ -527,12 +549,15 @@ void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sen
         store_word(&t->own[i].renewed_ms, sent_ms);
 }
 
-void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t epoch)
+void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t epoch,
+                              uint64_t server)
 {
     size_t i = find_own(t, index);
 
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].whole_epoch, epoch);
+    if (i == OWN_ROWS)
+        return;
+    store_word(&t->own[i].server, server);
+    store_word(&t->own[i].whole_epoch, epoch);
 }
 
 void place_table_report_fenced(struct place_table *t, uint32_t index, uint64_t epoch)

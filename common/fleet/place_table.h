@@ -39,7 +39,7 @@ struct fleet_place {
     uint32_t node; /* slot of the owner; FLEET_NO_NODE: no owner */
     uint64_t epoch;
     bool whole;
-    bool taken; /* it was claimed although the store lacked records of it */
+    bool taken; /* it was claimed although the store lacked records of it, or may lack some */
 };
 
 struct fleet_node {
@@ -71,6 +71,9 @@ struct fleet_own_place {
     uint64_t abandoned_epoch; /* this node gives up the place that it owns under this epoch */
     uint64_t failed_epoch;    /* as abandoned_epoch, because its worker died again and again */
     uint64_t behind;          /* reported by the worker: records that the store lacks */
+    uint64_t
+        server; /* reported with whole_epoch: the store's server that has all (fleet_store.h) */
+    uint64_t doubt_ms; /* sessions may lack records since this time, until whole; 0: none does */
 };
 
 struct log_field;
@@ -143,13 +146,18 @@ bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t 
 /* When the last call that the store answered was sent; 0: it has not answered yet. */
 uint64_t place_table_reached_ms(const struct place_table *t);
 
+/* The store's server that answered the last renewal (fleet_store.h); 0: it does not say. */
+uint64_t place_table_server(const struct place_table *t);
+
 /* 1 + the edition of the fleet's orders that the store had when it was asked last; 0: not yet. */
 uint64_t place_table_orders(const struct place_table *t);
 
 /* --- the worker of an own place reports --- */
 
-/* The store has all records of the place that were made before `epoch`, and since. */
-void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t epoch);
+/* This server of the store has all records of the place that were made before `epoch`, and since.
+ */
+void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t epoch,
+                              uint64_t server);
 
 /* The store has refused records under `epoch`. */
 void place_table_report_fenced(struct place_table *t, uint32_t index, uint64_t epoch);
@@ -195,6 +203,10 @@ void place_table_set_self(struct place_table *t, uint32_t slot);
 bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch,
                          uint64_t answers_ms);
 
+/* Sessions of the place may lack records since this time; 0: none does. Call it before
+ * place_table_set_own. */
+void place_table_set_doubt(struct place_table *t, uint32_t index, uint64_t doubt_ms);
+
 /* The claim that the records of an own place stem from; 0: unknown. It is set before the epoch. A
  * keeper that begins anew has it from the one before. */
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base);
@@ -204,6 +216,7 @@ uint64_t place_table_own_base(const struct place_table *t, uint32_t index);
 void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sent_ms);
 
 void place_table_set_orders(struct place_table *t, uint64_t edition);
+void place_table_set_server(struct place_table *t, uint64_t server);
 
 /* The store has answered a call that was sent at sent_ms. */
 void place_table_set_reached(struct place_table *t, uint64_t sent_ms);

@@ -2,6 +2,7 @@
 #include "common/fleet/redis_replies.h"
 
 #include "common/base/arena.h"
+#include "common/codec/hex.h"
 #include "common/fleet/resp.h"
 
 /* Reads a verdict by its name. False: there is none. */
@@ -25,7 +26,8 @@ bool redis_read_claim(struct arena *arena, const struct resp *r, struct store_an
     a->base = resp_number(r, 5, 0);
     a->version = resp_number(r, 6, 0);
     a->n_logs = resp_number(r, 7, 0);
-    return resp_has_items(r, 8);
+    a->doubt_ms = resp_number(r, 8, 0);
+    return resp_has_items(r, 9);
 }
 
 /* One element of the refusals: number, verdict, next, base. */
@@ -56,13 +58,29 @@ bool redis_read_refusals(struct arena *arena, const struct resp *r, struct store
     return true;
 }
 
+/* Reads the hexadecimal number of a server. Returns 0 if it is none. */
+static uint64_t read_server(struct str text)
+{
+    uint64_t number = 0;
+
+    for (size_t i = 0; i < text.len; i++) {
+        int digit = hex_value(text.p[i]);
+
+        if (digit < 0)
+            return 0;
+        number = number << 4 | (unsigned)digit;
+    }
+    return number;
+}
+
 bool redis_read_renewal(struct arena *arena, const struct resp *r, struct store_answer *a)
 {
-    const struct resp *list = resp_has_items(r, 4) ? &r->items[3] : NULL;
+    const struct resp *list = resp_has_items(r, 5) ? &r->items[3] : NULL;
     struct store_beat *at;
 
     if (!list || !resp_has_items(list, 0) || list->n % 2 != 0 || !redis_read_refusals(arena, r, a))
         return false;
+    a->server = read_server(resp_text(r, 4));
     a->n_beats = list->n / 2;
     a->beats = at = arena_calloc(arena, a->n_beats, sizeof(*at));
     for (size_t i = 0; i < a->n_beats; i++)
@@ -93,12 +111,13 @@ bool redis_read_texts(struct arena *arena, const struct resp *r, struct store_an
 
 bool redis_read_lengths(struct arena *arena, const struct resp *r, struct store_answer *a)
 {
-    const struct resp *list = resp_has_items(r, 2) ? &r->items[1] : NULL;
+    const struct resp *list = resp_has_items(r, 3) ? &r->items[1] : NULL;
     struct store_log *logs;
     struct str *ids;
 
     if (!list || !resp_has_items(list, 0) || list->n % 4 != 0)
         return false;
+    a->server = read_server(resp_text(r, 2));
     a->n_texts = list->n / 4;
     a->texts = ids = arena_calloc(arena, a->n_texts, sizeof(*ids));
     a->logs = logs = arena_calloc(arena, a->n_texts, sizeof(*logs));
@@ -127,6 +146,28 @@ bool redis_read_edition(struct arena *arena, const struct resp *r, struct store_
     a->value = resp_text(r, 1);
     a->edition = resp_number(r, 2, 0);
     return true;
+}
+
+static const struct {
+    const char *prefix;
+    bool breaks; /* this connection serves nothing: the next one may reach another server */
+    enum store_verdict verdict;
+} error_kinds[] = {
+    {"OOM ", false, STORE_FULL},       {"NOSCRIPT ", true, STORE_LOST},
+    {"READONLY ", true, STORE_LOST},   {"LOADING ", true, STORE_LOST},
+    {"MASTERDOWN ", true, STORE_LOST}, {"NOAUTH ", true, STORE_LOST},
+    {"BUSY ", true, STORE_LOST},       {"", false, STORE_FAILED},
+};
+
+bool redis_read_error(struct arena *arena, const struct resp *reply, struct store_answer *a)
+{
+    size_t kind = 0;
+
+    while (!str_starts(reply->text, str_cstr(error_kinds[kind].prefix)))
+        kind++;
+    a->verdict = error_kinds[kind].verdict;
+    a->why = arena_cstr(arena, str_sub(reply->text, 0, REDIS_WHY_MAX));
+    return error_kinds[kind].breaks;
 }
 
 bool redis_read_verdict(const struct resp *reply, struct store_answer *a)
@@ -182,4 +223,5 @@ void redis_read_entry(struct arena *arena, const struct resp *item, struct store
         .taken = str_eq_c(find_field(hash, "taken"), "1"),
     };
     ret->vacant = ret->epoch > 0 && find_number(hash, "vacant") == ret->epoch;
+    ret->doubt_ms = find_number(hash, "doubt");
 }

@@ -30,4 +30,9 @@ bool redis_read_edition(struct arena *arena, const struct resp *r, struct store_
 /* Reads one entry of a list: its name, and its hash. */
 void redis_read_entry(struct arena *arena, const struct resp *item, struct store_entry *ret);
 
+enum { REDIS_WHY_MAX = 512 };
+
+/* Reads an error. Returns whether the connection must be closed: this server does not serve. */
+bool redis_read_error(struct arena *arena, const struct resp *reply, struct store_answer *a);
+
 #endif

@@ -19,7 +19,7 @@
 #include "common/fleet/store_url.h"
 #include "common/os/loop.h"
 
-enum { READ_BYTES = 1 << 20, WATCH_AGAIN_MS = 500, WHY_MAX = 512, REPLICA_MS = 1000 };
+enum { READ_BYTES = 1 << 20, WATCH_AGAIN_MS = 500, REPLICA_MS = 1000 };
 
 enum script {
 
@@ -133,6 +133,12 @@ static struct str decimal(struct redis_store *s, uint64_t number)
     return arena_printf(&s->arena, "%llu", (unsigned long long)number);
 }
 
+/* A server's number, as the scripts write it. */
+static struct str server_name(struct redis_store *s, uint64_t server)
+{
+    return arena_printf(&s->arena, "%016llx", (unsigned long long)server);
+}
+
 static struct str flag(bool value)
 {
     return value ? STR("1") : STR("0");
@@ -140,27 +146,10 @@ static struct str flag(bool value)
 
 /* --- replies --- */
 
-static const struct {
-    const char *prefix;
-    bool breaks; /* this connection serves nothing: the next one may reach another server */
-    enum store_verdict verdict;
-} error_kinds[] = {
-    {"OOM ", false, STORE_FULL},       {"NOSCRIPT ", true, STORE_LOST},
-    {"READONLY ", true, STORE_LOST},   {"LOADING ", true, STORE_LOST},
-    {"MASTERDOWN ", true, STORE_LOST}, {"NOAUTH ", true, STORE_LOST},
-    {"BUSY ", true, STORE_LOST},       {"", false, STORE_FAILED},
-};
-
 /* Chooses the verdict of an error reply. */
 static void read_error(const struct redis_call *c, const struct resp *reply, struct store_answer *a)
 {
-    size_t kind = 0;
-
-    while (!str_starts(reply->text, str_cstr(error_kinds[kind].prefix)))
-        kind++;
-    a->verdict = error_kinds[kind].verdict;
-    a->why = arena_cstr(&c->store->arena, str_sub(reply->text, 0, WHY_MAX));
-    if (error_kinds[kind].breaks)
+    if (redis_read_error(&c->store->arena, reply, a))
         redis_link_break(c->link, a->why);
 }
 
@@ -319,15 +308,17 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         make_key(s, STR("index")),
         sessions_key(s, claim->place),
         complete_key(s, claim->place),
+        make_key(s, STR("servers")),
         claim->me,
         decimal(s, claim->beat),
         decimal(s, claim->known),
         flag(claim->incomplete),
         name_place(s, claim->place),
         make_key(s, STR("changes")),
-        decimal(s, claim->reads)};
+        decimal(s, claim->reads),
+        flag(claim->bare)};
     struct redis_call *c = new_call(s, call, redis_read_claim);
-    struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 5, ARRAY_LEN(words));
+    struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 6, ARRAY_LEN(words));
 
     c->link = s->claims;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -339,20 +330,22 @@ static void redis_renew(struct store *store, struct str node, const struct store
                         size_t n, struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    struct buf *out = begin_script(s, s->link, SCRIPT_renew, 3 + n, 3 + n + 2 + 4 * n);
+    struct buf *out = begin_script(s, s->link, SCRIPT_renew, 4 + n, 4 + n + 2 + 5 * n);
 
     resp_add_word(out, make_key(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p)));
     resp_add_word(out, make_key(s, STR("orders")));
     resp_add_word(out, make_key(s, STR("beats")));
+    resp_add_word(out, make_key(s, STR("servers")));
     for (size_t i = 0; i < n; i++)
         resp_add_word(out, entry_key(s, at[i].place));
     resp_add_word(out, node);
     resp_add_word(out, make_key(s, STR("changes")));
     for (size_t i = 0; i < n; i++) {
         resp_add_number(out, at[i].epoch);
-        resp_add_word(out, flag(at[i].whole));
+        resp_add_number(out, at[i].whole ? 1 + at[i].replicated : 0);
         resp_add_word(out, name_place(s, at[i].place));
         resp_add_number(out, at[i].version);
+        resp_add_word(out, server_name(s, at[i].server));
     }
     redis_link_end(s->link, on_reply, new_call(s, call, redis_read_renewal));
 }
@@ -456,13 +449,14 @@ static void redis_put(struct store *store, struct str key, struct str value, uin
     call_script(s, SCRIPT_put, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_edition));
 }
 
-static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
+static void redis_release(struct store *store, uint32_t place, uint64_t epoch, uint64_t server,
                           struct store_call call)
 {
     struct redis_store *s = store_of(store);
     const struct str words[] = {entry_key(s, place),    sessions_key(s, place),
                                 complete_key(s, place), decimal(s, epoch),
-                                name_place(s, place),   make_key(s, STR("changes"))};
+                                name_place(s, place),   make_key(s, STR("changes")),
+                                server_name(s, server)};
 
     call_script(s, SCRIPT_release, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
@@ -544,7 +538,8 @@ static void on_listed(void *ctx, const struct resp *reply, const char *why)
     if (!current)
         return;
     if (!list) {
-        interrupt_watch(s, reply ? arena_cstr(&s->arena, str_sub(reply->text, 0, WHY_MAX)) : why);
+        interrupt_watch(s, reply ? arena_cstr(&s->arena, str_sub(reply->text, 0, REDIS_WHY_MAX))
+                                 : why);
         return;
     }
     for (size_t i = 0; i < list->n; i++)

@@ -8,6 +8,8 @@
  *     complete:{INDEX}                    set     store_log.complete, while the place is not whole
  *     log:{INDEX}:SESSION                 list    records
  *     beats                               hash    node -> beat
+ *     servers                             hash    server -> time of its last renewal, and how many
+ *                                                 replicas it had at most
  *     index                               set     names of all entries
  *     changes                             channel the name of an entry that changed
  *

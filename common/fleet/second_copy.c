@@ -330,7 +330,7 @@ size_t second_copy_unread(const struct second_copy *c)
     return n;
 }
 
-void copy_report_read(const struct copy_log *l)
+void copy_report_read(struct copy_log *l)
 {
     const struct second_copy_options *o = &l->place->copy->o;
     struct err e = {0};
@@ -339,6 +339,8 @@ void copy_report_read(const struct copy_log *l)
         (void)fail_lost(l, &e);
     else if (l->unread)
         (void)fail_place(l->place, &e);
+    else
+        copy_mark_doubt(l);
     o->on_read_back(o->ctx, l->place->index, copy_log_id(l), e.kind == ERR_NONE ? NULL : &e);
 }
 
@@ -490,7 +492,7 @@ static void report_unread(const struct copy_place *p)
     struct map_slot *slot;
 
     for (size_t at = 0; p->n_unread > 0 && (slot = map_next(&p->copy->logs, &at));) {
-        const struct copy_log *l = slot->value;
+        struct copy_log *l = slot->value;
 
         if (l->place == p && l->unread)
             copy_report_read(l);
@@ -501,10 +503,12 @@ static void report_unread(const struct copy_place *p)
 static void follow_epoch(struct copy_place *p)
 {
     uint64_t epoch = place_table_own_epoch(p->copy->o.table, p->index);
+    struct fleet_own_place own;
 
     if (epoch == p->epoch || !p->journal)
         return;
     p->epoch = epoch;
+    p->doubt_ms = place_table_find_own(p->copy->o.table, p->index, &own) ? own.doubt_ms : 0;
     p->asked = p->reported_whole = p->reported_empty = false;
     p->marks_last = true;
     p->forgotten = place_table_own_base(p->copy->o.table, p->index) != epoch;
@@ -514,25 +518,6 @@ static void follow_epoch(struct copy_place *p)
     p->state = epoch ? COPY_COMPARING : COPY_CLOSED;
     if (!epoch)
         report_unread(p);
-}
-
-/* Connects again if the server refuses an epoch that the keeper has renewed since. */
-static void check_fence(struct copy_place *p)
-{
-    struct second_copy *c = p->copy;
-    struct fleet_own_place own;
-
-    if (p->state != COPY_FENCED || !place_table_find_own(c->o.table, p->index, &own) ||
-        own.renewed_ms <= p->fenced_ms)
-        return;
-    log_warn(NULL, "fleet: the store refuses an epoch that it renews, connecting again",
-             place_table_log("place", p->index), LOG_U("epoch", p->epoch));
-    place_table_report_fenced(c->o.table, p->index, 0);
-    p->state = COPY_COMPARING;
-    p->asked = false;
-    p->round++;
-    p->verifies = true;
-    c->o.reconnect(c->o.ctx, "the server refuses an epoch that was renewed");
 }
 
 static bool has_other_logs(const struct copy_place *p)
@@ -553,9 +538,11 @@ static void report_place(struct copy_place *p)
     if (p->n_behind != p->reported_behind)
         place_table_report_behind(t, p->index, p->n_behind);
     p->reported_behind = p->n_behind;
-    if (!p->reported_whole && p->n_behind == 0 && may_answer(p) && has_other_logs(p)) {
-        place_table_report_whole(t, p->index, p->epoch);
+    if ((!p->reported_whole || p->reported_server != p->server) && p->doubt_ms == 0 &&
+        second_copy_is_level(p->copy, p->index) && has_other_logs(p)) {
+        place_table_report_whole(t, p->index, p->epoch, p->server);
         p->reported_whole = true;
+        p->reported_server = p->server;
     }
     if (p->reported_empty != (p->reported_whole && p->n_logs == 0)) {
         p->reported_empty = !p->reported_empty;
@@ -571,13 +558,16 @@ static void on_tick(struct loop_timer *t)
         struct copy_place *p = c->places.at[i];
 
         follow_epoch(p);
-        check_fence(p);
+        copy_check_fence(p);
+        copy_check_server(p);
         if (p->state == COPY_COMPARING && !p->asked)
             copy_compare(p);
         if (p->state == COPY_OPEN && !list_is_empty(&p->behind))
             loop_task_post(c->o.loop, &c->work, copy_on_work);
         if (p->read_ms > 0)
             copy_read_unread(p);
+        if (p->doubt_ms > 0)
+            copy_mark_all(p);
         report_place(p);
     }
     check_all_waits(c);
@@ -665,7 +655,8 @@ static void report_left(const struct second_copy *c)
     for (size_t i = 0; i < c->places.n; i++) {
         const struct copy_place *p = c->places.at[i];
 
-        if (p->state == COPY_OPEN && p->reported_whole && p->n_behind == 0)
+        if (p->state == COPY_OPEN && p->reported_whole && p->reported_server == p->server &&
+            p->n_behind == 0)
             place_table_report_left(c->o.table, p->index, p->epoch);
     }
 }

@@ -31,8 +31,11 @@
  *   ended     After the session's end is in the store, earlier records are deleted there. The log
  *             is deleted before the journal forgets the session, because a log without a session
  *             would be read back.
- * A place is whole when the store has all of its records under its epoch. Answers also wait until
- * place_table_may_answer is true.
+ *   doubt     The place was claimed in doubt (fleet_store.h). `mark` gets each of its sessions
+ * before requests do. The place is whole after all marks are in the store. replaced  The keeper has
+ * renewed the place at another server than the one that was compared: the lengths are compared
+ * again. A place is whole when the store has all of its records under its epoch. Answers also wait
+ * until place_table_may_answer is true.
  */
 #ifndef RG_FLEET_SECOND_COPY_H
 #define RG_FLEET_SECOND_COPY_H
@@ -93,6 +96,10 @@ struct second_copy_options {
     /* Reports whether a log that was not added is needed; else the store deletes it. It has come
      * back, because a failover has forgotten its deletion. NULL: all are needed. */
     bool (*is_needed)(void *ctx, uint32_t place, struct str session);
+    /* Records that the session may lack records since this time, until the claim with this epoch.
+     * Returns 1; 0 if it needs no mark; -1 to be called again after a pause. NULL: no session needs
+     * one. */
+    int (*mark)(void *ctx, struct str session, uint64_t since_ms, uint64_t epoch);
     /* Called after each append that was done, with its time. NULL: never. */
     void (*on_appended)(void *ctx, uint64_t us);
     /* Closes the connection to the store and connects again. */

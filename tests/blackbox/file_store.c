@@ -3,12 +3,15 @@
  *     {"key": "place:7", "owner": "a", "epoch": 9, "beat": 1, "whole": true}
  *     {"key": "node:a", "value": "...", "edition": 1, "beat": 3}
  *     {"log": "7/w7-1", "first": 0, "records": ["..."]}
- * The last line of a key or log is its state. A call locks the file, reads what is new, decides,
- * appends the effects, and answers in the next task of the loop.
+ * The value of the key "server" is what the file plays: "SERVER", or after a promotion "SERVER
+ * BEFORE REPLICAS", numbers. The beat of "servers:SERVER" is the time of its last renewal. The last
+ * line of a key or log is its state. A call locks the file, reads what is new, decides, appends the
+ * effects, and answers in the next task of the loop.
  */
 #include "file_store.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -31,6 +34,8 @@ enum { READ_BYTES = 1 << 20, LOOK_MS = 20 };
 struct file_entry {
     struct store_entry e; /* texts are in the arena */
     uint64_t base;        /* the claim that the entry of a place stems from */
+    uint64_t server;      /* of a place: the server that had all; 0: unknown */
+    bool replicated;      /* of a place: each answer waited for a replica */
     bool changed;         /* not reported yet */
 };
 
@@ -58,7 +63,8 @@ struct file_store {
     struct loop_timer looking;
     store_watch_fn watch;
     void *watch_ctx;
-    bool complete; /* the watch has reported all entries */
+    bool complete;                /* the watch has reported all entries */
+    unsigned long long server[3]; /* this one, the one before, and how many replicas that one had */
 };
 
 static struct file_store *store_of(struct store *s)
@@ -121,6 +127,9 @@ static void replay_entry(struct file_store *s, const struct json *v)
     entry->base = number(v, "base");
     entry->e.before = number(v, "before");
     entry->e.since = number(v, "since");
+    entry->server = number(v, "server");
+    entry->replicated = json_is_true(json_get(v, "replicated"));
+    entry->e.doubt_ms = number(v, "doubt");
     entry->e.version = number(v, "version");
     entry->e.edition = number(v, "edition");
     entry->e.whole = json_is_true(json_get(v, "whole"));
@@ -172,6 +181,8 @@ static void begin_call(struct file_store *s)
     }
     s->at += text.len;
     buf_done(&text);
+    (void)sscanf(arena_cstr(&s->arena, find_entry(s, STR("server"))->e.value), "%llu %llu %llu",
+                 &s->server[0], &s->server[1], &s->server[2]);
 }
 
 static void write_line(struct file_store *s, struct buf *line)
@@ -202,6 +213,9 @@ static void write_entry(struct file_store *s, struct file_entry *entry, bool cha
     put_number(&o, "base", entry->base);
     put_number(&o, "before", entry->e.before);
     put_number(&o, "since", entry->e.since);
+    put_number(&o, "server", entry->server);
+    put_number(&o, "doubt", entry->e.doubt_ms);
+    json_out_member_bool(&o, "replicated", entry->replicated);
     put_number(&o, "version", entry->e.version);
     put_number(&o, "edition", entry->e.edition);
     json_out_member_bool(&o, "whole", entry->e.whole);
@@ -298,6 +312,7 @@ static void end_claim(struct file_store *s, const struct store_claim *claim, str
                                    .beat = p->e.beat,
                                    .version = p->e.version,
                                    .whole = p->e.whole,
+                                   .doubt_ms = verdict == STORE_DONE ? p->e.doubt_ms : 0,
                                    .n_logs = count_logs(s, claim->place)});
 }
 
@@ -327,6 +342,27 @@ static void restore_place(struct file_store *s, struct file_entry *p,
     forget_complete(s, claim->place);
 }
 
+static struct file_entry *find_server(struct file_store *s, uint64_t server)
+{
+    return find_entry(s, arena_printf(&s->arena, "servers:%llu", (unsigned long long)server));
+}
+
+/* Sets since when records of a claimed place may be missing. */
+static void set_doubt(struct file_store *s, struct file_entry *p, const struct store_claim *claim)
+{
+    uint64_t had = p->server;
+
+    if (claim->bare && had && s->server[0] && had != s->server[0] &&
+        !(p->replicated && had == s->server[1] && s->server[2] == 1)) {
+        if (!p->e.doubt_ms)
+            p->e.doubt_ms = MAX_OF(find_server(s, had)->e.beat, (uint64_t)1);
+        p->e.taken = p->e.taken || claim->place != FLEET_DISPATCHER;
+    }
+    if (claim->bare || forgotten(p, claim) || !had)
+        p->server = s->server[0];
+    p->replicated = false;
+}
+
 static void file_claim(struct store *store, const struct store_claim *claim, struct store_call call)
 {
     struct file_store *s = store_of(store);
@@ -350,6 +386,7 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
                !forgotten(p, claim)) {
         end_claim(s, claim, call, STORE_INCOMPLETE);
     } else {
+        set_doubt(s, p, claim);
         p->e.epoch = MAX_OF(MAX_OF(stored, claim->known), clock_wall_ms()) + 2;
         if (stored == 0 && !forgotten(p, claim) && !claim->incomplete) {
             p->e.before = FLEET_BASE_OLDEST;
@@ -396,6 +433,9 @@ static void file_renew(struct store *store, struct str node, const struct store_
     own = find_entry(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p));
     own->e.beat++;
     write_entry(s, own, false);
+    a.server = s->server[0];
+    find_server(s, a.server)->e.beat = clock_wall_ms();
+    write_entry(s, find_server(s, a.server), false);
     a.edition = find_entry(s, STR("orders"))->e.edition;
     for (size_t i = 0; i < n; i++) {
         struct file_entry *p = find_place(s, at[i].place);
@@ -414,6 +454,11 @@ static void file_renew(struct store *store, struct str node, const struct store_
         }
         if (newer)
             p->e.version = at[i].version;
+        if (at[i].whole && a.server && at[i].server == a.server) {
+            p->server = a.server;
+            p->replicated = at[i].replicated;
+            p->e.doubt_ms = 0;
+        }
         write_entry(s, p, becomes_whole || newer);
     }
     add_beats(s, &a);
@@ -532,6 +577,7 @@ static void file_read(struct store *store, uint32_t place, struct str session, u
     begin_call(s);
     if (!session.p) {
         read_ids(s, place, &a);
+        a.server = s->server[0];
         end_call(s, call, a);
         return;
     }
@@ -568,7 +614,7 @@ static void file_put(struct store *store, struct str key, struct str value, uint
     end_call(s, call, a);
 }
 
-static void file_release(struct store *store, uint32_t place, uint64_t epoch,
+static void file_release(struct store *store, uint32_t place, uint64_t epoch, uint64_t server,
                          struct store_call call)
 {
     struct file_store *s = store_of(store);
@@ -584,6 +630,10 @@ static void file_release(struct store *store, uint32_t place, uint64_t epoch,
     p->base = ++p->e.epoch;
     p->e.whole = true;
     p->e.vacant = count_logs(s, place) == 0;
+    if (p->e.vacant || server == s->server[0])
+        p->e.doubt_ms = 0;
+    if (p->e.vacant || p->server == s->server[0] || server == s->server[0])
+        p->server = 0;
     forget_complete(s, place);
     write_entry(s, p, true);
     end_call(s, call, (struct store_answer){.verdict = STORE_DONE});

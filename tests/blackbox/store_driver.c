@@ -54,6 +54,14 @@ static void put_number(struct json_out *o, const char *key, uint64_t number)
     json_out_i64(o, (int64_t)number);
 }
 
+/* Numbers of servers are larger than those of JSON. */
+static struct str hexadecimal(uint64_t number)
+{
+    static char text[32];
+
+    return str_of(text, (size_t)snprintf(text, sizeof(text), "%llx", (unsigned long long)number));
+}
+
 static void on_answer(void *ctx, const struct store_answer *a)
 {
     struct order *order = ctx;
@@ -69,6 +77,8 @@ static void on_answer(void *ctx, const struct store_answer *a)
     put_number(&o, "base", a->base);
     put_number(&o, "version", a->version);
     put_number(&o, "n_logs", a->n_logs);
+    put_number(&o, "doubt", a->doubt_ms);
+    json_out_member_str(&o, "server", hexadecimal(a->server));
     put_number(&o, "beat", a->beat);
     json_out_member_bool(&o, "whole", a->whole);
     put_number(&o, "first", a->first);
@@ -158,6 +168,15 @@ static struct str text(const struct json *v, const char *key)
     return json_is(member, JSON_STRING) ? json_string(member) : str_of(NULL, 0);
 }
 
+static uint64_t to_server(const struct json *v)
+{
+    char digits[32] = "0";
+
+    if (json_is(v, JSON_STRING))
+        (void)snprintf(digits, sizeof(digits), "%.*s", (int)json_string(v).len, json_string(v).p);
+    return strtoull(digits, NULL, 16);
+}
+
 static void order_claim(const struct json *v, struct store_call call)
 {
     const struct store_claim claim = {
@@ -168,6 +187,7 @@ static void order_claim(const struct json *v, struct store_call call)
         .known = number(v, "known"),
         .reads = number(v, "reads"),
         .incomplete = json_is_true(json_get(v, "incomplete")),
+        .bare = json_is_true(json_get(v, "bare")),
     };
 
     store_claim(driver.store, &claim, call);
@@ -186,7 +206,9 @@ static void order_renew(const struct json *v, struct store_call call)
         at[i] = (struct store_renewal){.place = (uint32_t)to_number(json_at(item, 0)),
                                        .epoch = to_number(json_at(item, 1)),
                                        .whole = json_is_true(json_at(item, 2)),
-                                       .version = to_number(json_at(item, 3))};
+                                       .version = to_number(json_at(item, 3)),
+                                       .server = to_server(json_at(item, 4)),
+                                       .replicated = json_is_true(json_at(item, 5))};
     }
     store_renew(driver.store, text(v, "node"), at, n, call);
 }
@@ -241,7 +263,7 @@ static void run_order(const struct json *v)
     else if (str_eq_c(op, "put"))
         store_put(driver.store, text(v, "key"), text(v, "value"), number(v, "edition"), call);
     else if (str_eq_c(op, "release"))
-        store_release(driver.store, place, epoch, call);
+        store_release(driver.store, place, epoch, to_server(json_get(v, "server")), call);
     else if (str_eq_c(op, "erase"))
         redis_store_erase(driver.store, call);
     else

@@ -250,8 +250,8 @@ class Driver:
     def put(self, key, value, edition):
         return self.call("put", key=key, value=value, edition=edition)
 
-    def release(self, place, epoch):
-        return self.call("release", place=place, epoch=epoch)
+    def release(self, place, epoch, server="0"):
+        return self.call("release", place=place, epoch=epoch, server=server)
 
     def watch(self):
         """Starts watching. Returns the complete report."""

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -354,4 +355,24 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
         done.fn(done.ctx);
     task_atomic(-1);
     return 0;
+}
+
+int ledger_mark_doubt(struct ledger *l, struct str session_id, uint64_t since_ms, uint64_t epoch)
+{
+    uint64_t now_ms = clock_wall_ms(), until_ms = MAX_OF(now_ms, epoch);
+    bool ended;
+    const struct session *s = session_find(l->residency->store, session_id, &ended);
+    struct buf record = {0};
+    struct err e = {0};
+    int rc;
+
+    if (!s || !session_needs_doubt(s, since_ms, epoch))
+        return 0;
+    session_doubt_record(session_id, since_ms, until_ms, now_ms, &record);
+    rc = ledger_write(l, session_id, buf_str(&record), (struct ledger_done){0}, &e);
+    if (rc)
+        log_error(&(struct log_scope){.session = session_id},
+                  "a session cannot be marked that may lack answers", LOG_T("error", e.text));
+    buf_done(&record);
+    return rc ? -1 : 1;
 }

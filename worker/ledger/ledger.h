@@ -116,6 +116,10 @@ int ledger_begin_anew(struct ledger *l, struct str session_id);
 int ledger_add_back(struct ledger *l, struct str session_id, struct str record, bool alone,
                     struct err *e);
 
+/* Records that the session may lack records since this time, until the claim with this epoch, which
+ * is a time in ms. Returns 1; 0 if it has ended or has the mark; -1 if it cannot be written. */
+int ledger_mark_doubt(struct ledger *l, struct str session_id, uint64_t since_ms, uint64_t epoch);
+
 /* Reports whether the fleet's store has records of the session that are not here yet. */
 bool ledger_is_unread(const struct ledger *l, struct str session_id);
 

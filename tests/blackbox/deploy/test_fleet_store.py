@@ -25,7 +25,7 @@ def store(request, tmp_path):
 
 @pytest.fixture
 def server(tmp_path):
-    with Server(tmp_path / "server") as s:
+    with Server(tmp_path / "server", "--enable-debug-command", "yes") as s:
         yield s
 
 
@@ -299,9 +299,17 @@ def test_changes_are_reported_after_all_entries(store):
         assert {x["entry"] for x in b.watch()} == {"block:0", "place:7", "orders", None}
 
 
-def play_differently(rng, url, oracle, steps):
-    """The same random calls to a store and to the file; epochs differ, all else is equal."""
+def play_differently(rng, server, url, oracle, steps):
+    """The same random calls to a store and to the file; epochs and names of servers differ, all else is equal."""
     owners, epochs, beats = ["a", "b", "c"], [{}, {}], [{}, {}]
+    servers = [["0"], ["0"]]    # of both, also of earlier ones
+
+    def replace_server(driver):
+        server.ask("DEBUG", "CHANGE-REPL-ID")
+        servers[0].append(server.ask("INFO", "replication")["master_replid"][:16].lstrip("0"))
+        servers[1].append(f"{len(servers[1]):x}")
+        driver.put("server", str(len(servers[1]) - 1), len(servers[1]))
+
     with Driver(url) as one, Driver(oracle) as two:
         def both(op, place, epoch=None, **fields):
             answers = []
@@ -310,7 +318,10 @@ def play_differently(rng, url, oracle, steps):
                 if epoch is not None:
                     more["epoch"] = epochs[i].get((place, epoch), 5)
                 if op == "renew":
-                    more = {"node": more["node"], "places": [[place, epochs[i].get((place, epoch), 5), more["whole"], more["version"]]]}
+                    more = {"node": more["node"], "places": [[place, more["epoch"], more["whole"], more["version"],
+                                                              servers[i][more["server"]]]]}
+                if op == "release":
+                    more["server"] = servers[i][more["server"]]
                 if op == "claim":
                     more["known"] = max(0, epochs[i].get((place, more["known"]), 0) + more.pop("ahead"))
                     more["beat"] = beats[i].get(place, 0) + more["beat"]
@@ -323,14 +334,19 @@ def play_differently(rng, url, oracle, steps):
                 for a_refused in a["refused"]:
                     a_refused.pop()
                 a["base"] = [n for n, e in epochs[i].items() if n[0] == place and e == a["base"]] or a["base"] in (0, a["epoch"])
+                a["server"], a["doubt"] = servers[i].index(a["server"]), a["doubt"] > 0
                 a["logs"] = sorted(zip(a["texts"], a["logs"]))
                 a.pop("epoch"), a.pop("id"), a["texts"].sort()
             assert answers[0] == answers[1], (op, place, fields)
             return answers[0]
 
         claims = {place: 0 for place in (1, 2)}
+        replace_server(two)
         both("put", 0, key="block:0", value="a", edition=1)
         for _ in range(steps):
+            known = rng.choice([len(servers[0]) - 1] * 3 + [len(servers[0]) - 2, 0])
+            if rng.random() < .03:
+                replace_server(two)
             place, session = rng.choice([1, 2]), rng.choice(["s", "t"])
             epoch = max(0, claims[place] - rng.choice([0, 0, 0, 0, 1, 2]))
             op = rng.choices(["claim", "renew", "append", "drop", "read", "put", "release"], [3, 2, 12, 2, 3, 2, 1])[0]
@@ -338,9 +354,10 @@ def play_differently(rng, url, oracle, steps):
                 claims[place] += 1
                 both(op, place, block=0, me=rng.choice(owners), beat=rng.choice([0, 0, 0, 1, -1]) if claims[place] > 1 else 0,
                      known=epoch if rng.random() < .3 else -1, ahead=rng.choice([0, 0, 1 << 41, -1 << 40]), incomplete=rng.random() < .1,
-                     reads=rng.choice([3, 3, 3, 2]))
+                     bare=rng.random() < .6, reads=rng.choice([3, 3, 3, 2]))
             elif op == "renew":
-                both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]))
+                both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]),
+                     server=known)
             elif op == "append":
                 following = one.read(place, session)["next"]
                 records = []
@@ -356,12 +373,12 @@ def play_differently(rng, url, oracle, steps):
             elif op == "put":
                 both(op, 0, key=rng.choice(["orders", "node:a", "block:0"]), value=rng.choice("abc"), edition=rng.randint(1, 30))
             else:
-                both(op, place, epoch)
+                both(op, place, epoch, server=known)
 
 
 def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp_path):
     for seed in range(3):
-        play_differently(random.Random(seed), server.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
+        play_differently(random.Random(seed), server, server.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
 
 
 @pytest.mark.parametrize("check", [
@@ -377,6 +394,13 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "if known <= tonumber(is[5]) then base = string.format('%.0f', epoch - 1) end",
     "if not p[2] and not forgotten and ARGV[4] ~= '1' then before, since = '1', epoch end",
     "redis.call('DEL', KEYS[5])",
+    "ARGV[8] == '1' and had ~= ''",
+    " and had ~= server",
+    "if doubt == '0' then doubt = at or is[2] end",
+    "if ARGV[8] == '1' or forgotten or had == '' then had = server end",
+    "ARGV[a + 4] == server",
+    "if vacant ~= '0' or ARGV[4] == server then doubt = '0' end",
+    "if vacant ~= '0' or ARGV[4] == server or had == server then had = '' end",
     "and ARGV[4] ~= '1' and redis",
     "redis.call('DEL', (string.gsub(KEYS[i], 'place:(%b{})$', 'complete:%1')))",
     "if string.find(last, '1') and redis.call('HGET', KEYS[1], 'whole') == '1' then last = '' end",
@@ -384,7 +408,7 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "redis.call('DEL', KEYS[3])",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal refused",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nif ARGV[3]",
-    "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal epoch",
+    "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal info",
     "p[1] ~= ARGV[a]",
     "if not why and n > following then why = 'short' end",
     "if not why and n < first then why = 'conflict' end",
@@ -397,13 +421,13 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
 def test_no_check_of_the_scripts_is_superfluous(server, tmp_path, check):
     """The test below fails without any one of them."""
     kept = check.split("\n", 1)[1] if "\n" in check else ""
-    neutral = ("false" if check.startswith(("redis.call('HGET'", "is[4]", "p[1]")) else
+    neutral = ("false" if check.startswith(("redis.call('HGET'", "is[4]", "p[1]")) else "true" if check.startswith("ARGV") else
                "if false then" if check.startswith("if tonumber") and check.endswith("then") else "")
     edit = neutral + " " * (len(check) - len(neutral) - len(kept)) + kept
     with Proxy(server.port, [(check.encode(), edit.encode())]) as proxy:
         with pytest.raises(AssertionError, match=r"test_fleet_store|assert"):
             for seed in range(20):
-                play_differently(random.Random(seed), proxy.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
+                play_differently(random.Random(seed), server, proxy.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
         assert proxy.found == {check.encode()}
 
 
@@ -695,3 +719,109 @@ def test_what_is_no_store_is_named(server):
         with other:
             other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             assert "not RESP2" in wait()["why"]
+
+
+class Successors:
+    """A store that fails over. Its clients connect to `url`."""
+
+    def __init__(self, kind, folder):
+        self.kind, self.folder, self.n = kind, folder, 1
+        if kind == "file":
+            self.url = f"file:{folder}/store"
+            self.name_server("1")
+            return
+        self.old, self.new = Server(folder / "one", kind=kind).start(), Server(folder / "two", kind=kind).start()
+        self.new.follow(self.old)
+        self.proxy = Proxy(self.old.port)
+        self.url = self.proxy.url()
+
+    def name_server(self, names):
+        with Driver(self.url) as d:
+            d.put("server", names, self.n)
+
+    def fail_over(self):
+        """The only replica becomes the master."""
+        self.n += 1
+        if self.kind == "file":
+            self.name_server(f"{self.n} {self.n - 1} 1")
+            return
+        at = self.old.ask("INFO", "replication")["master_repl_offset"]
+        g.wait_until(lambda: self.new.ask("INFO", "replication")["slave_repl_offset"] >= at, 20, "the replica has all")
+        self.old.stop()
+        self.new.ask("REPLICAOF", "NO", "ONE")
+        self.proxy.target = self.new.port
+        self.proxy.cut()
+        self.old = Server(self.folder / f"{self.n}", kind=self.kind).start()
+        self.old.follow(self.new)
+        self.old, self.new = self.new, self.old
+
+    def wait_old(self):
+        """Waits until the replica runs for longer than anything that is claimed next."""
+        if self.kind != "file":
+            g.wait_until(lambda: self.new.ask("INFO", "server")["uptime_in_seconds"] > 2, 20, "the replica is old")
+
+    def close(self):
+        if self.kind != "file":
+            self.proxy.__exit__()
+            self.old.stop()
+            self.new.stop()
+
+
+@pytest.fixture(params=KINDS + ["file"])
+def successors(request, tmp_path):
+    s = Successors(request.param, tmp_path)
+    yield s
+    s.close()
+
+
+def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
+    """A claim with own records is none: its node compares them. A renewal at the server where they were compared ends the doubt."""
+    def claim(name, bare=True):
+        while (beat := d.claim(7, name, beat=10 ** 9))["verdict"] == "lost":
+            pass
+        a = d.claim(7, name, beat=beat["beat"], bare=bare)
+        assert a["verdict"] == "done"
+        return a
+
+    def renew(name, epoch, server, replicated=False):
+        a = d.renew(name, [7, epoch, True, 0, server, replicated])
+        assert a["refused"] == []
+        return a["server"]
+
+    with Driver(successors.url) as d:
+        e = d.begin(7, "a")
+        first = d.renew("a")["server"]
+        assert first != "0" and d.call("read", place=7)["server"] == first
+        d.append(7, e, ["s", 0, 0, "r0"])
+        renew("a", e, first)
+        d.renew("z")
+        successors.fail_over()
+        own = claim("a", bare=False)
+        b = claim("b")
+        assert own["doubt"] == 0 and e - 1000 < b["doubt"] < b["epoch"]
+        entry, = (x for x in d.watch() if x["entry"] == "place:7")
+        assert entry["taken"] and entry["whole"]
+        second = renew("b", b["epoch"], first)
+        assert second != first and renew("b", b["epoch"], "0") == second
+        c = claim("c")
+        assert c["doubt"] == b["doubt"], "b has not compared at this server, and did not mark its sessions"
+        renew("c", c["epoch"], second)
+        assert (e := claim("a"))["doubt"] == 0
+
+        # what is released is complete, whichever server follows
+        renew("a", e["epoch"], second)
+        assert d.release(7, e["epoch"], second)["verdict"] == "done"
+        successors.fail_over()
+        assert (b := claim("b"))["doubt"] == 0
+        successors.fail_over()
+        while (released := d.release(7, b["epoch"], second))["verdict"] == "lost":
+            pass
+        assert released["verdict"] == "done"
+        assert (c := claim("c"))["doubt"] > 0, "it was compared at an earlier server"
+
+        # the only replica confirmed each answer
+        successors.wait_old()
+        third = d.renew("c")["server"]
+        renew("c", c["epoch"], third, replicated=True)
+        successors.fail_over()
+        assert claim("b")["doubt"] == 0

@@ -44,12 +44,13 @@ static void record_claim(struct store *store, const struct store_claim *claim,
     s->calls[s->n++] = call;
 }
 
-static void record_release(struct store *store, uint32_t place, uint64_t epoch,
+static void record_release(struct store *store, uint32_t place, uint64_t epoch, uint64_t server,
                            struct store_call call)
 {
     struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
 
     (void)epoch;
+    (void)server;
     s->released = place;
     cr_assert_lt(s->n, CALLS);
     s->calls[s->n++] = call;
@@ -255,7 +256,7 @@ TEST(ownership, a_folder_keeps_the_claim_that_its_records_stem_from)
     ownership_renew(&f.k);
     answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
     cr_assert_eq(ownership_read_base(&f.k, OWN), 60, "the store lacks records");
-    place_table_report_whole(f.k.table, OWN, 70);
+    place_table_report_whole(f.k.table, OWN, 70, 0);
     ownership_renew(&f.k);
     answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
     cr_assert_eq(ownership_read_base(&f.k, OWN), 70);

@@ -137,7 +137,7 @@ TEST(place_table, an_own_place_answers_while_it_is_renewed)
     place_table_set_renewed(t, 300, 1000);
     cr_assert(place_table_may_read(t, 300, 4999, 5000));
     cr_assert_not(place_table_may_read(t, 300, 5000, 5000), "0.8 of the lease");
-    place_table_report_whole(t, 300, 9);
+    place_table_report_whole(t, 300, 9, 4);
     place_table_report_behind(t, 300, 4);
     place_table_report_fenced(t, 300, 8);
     place_table_report_left(t, 300, 9);
@@ -171,7 +171,7 @@ TEST(place_table, a_node_owns_256_places_and_the_dispatchers)
     cr_assert_eq(place_table_own_epoch(t, FLEET_DISPATCHER), 77);
     for (uint32_t i = 0; i < FLEET_OWN_MAX; i++)
         cr_assert_eq(place_table_own_epoch(t, i * 256), 1 + i);
-    place_table_report_whole(t, 512, 3);
+    place_table_report_whole(t, 512, 3, 0);
     place_table_set_base(t, 512, 3);
     cr_assert(place_table_set_own(t, 512, 0, 0));
     cr_assert(place_table_set_own(t, 5, 3, 0));

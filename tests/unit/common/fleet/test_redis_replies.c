@@ -41,26 +41,28 @@ TEST(redis_replies, a_renewal_has_the_beats_of_all_nodes)
     struct store_answer got;
 
     cr_assert(read_answer(&a, redis_read_renewal,
-                          "*4\r\n$4\r\ndone\r\n*0\r\n$1\r\n7\r\n*2\r\n$1\r\na\r\n$2\r\n17\r\n",
+                          "*5\r\n$4\r\ndone\r\n*0\r\n$1\r\n7\r\n*2\r\n$1\r\na\r\n$2\r\n17\r\n"
+                          "$16\r\nfedcba9876543210\r\n",
                           &got));
     cr_assert(got.edition == 7 && got.n_beats == 1 && str_eq_c(got.beats[0].node, "a") &&
-              got.beats[0].beat == 17);
+              got.beats[0].beat == 17 && got.server == 0xfedcba9876543210);
     cr_assert_not(read_answer(&a, redis_read_renewal,
-                              "*4\r\n$4\r\ndone\r\n*0\r\n$1\r\n7\r\n*1\r\n$1\r\na\r\n", &got));
+                              "*5\r\n$4\r\ndone\r\n*0\r\n$1\r\n7\r\n*1\r\n$1\r\na\r\n$0\r\n\r\n",
+                              &got));
     cr_assert_not(read_answer(&a, redis_read_renewal, "*2\r\n$4\r\ndone\r\n*0\r\n", &got));
     arena_done(&a);
 }
 
-TEST(redis_replies, a_claim_has_eight_items)
+TEST(redis_replies, a_claim_has_nine_items)
 {
-    static const char text[] = "*8\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n"
-                               "$1\r\n0\r\n$2\r\n11\r\n$1\r\n7\r\n:4\r\n";
+    static const char text[] = "*9\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n"
+                               "$1\r\n0\r\n$2\r\n11\r\n$1\r\n7\r\n:4\r\n$2\r\n99\r\n";
     struct arena a = {0};
     struct store_answer got;
 
     cr_assert(read_answer(&a, redis_read_claim, text, &got));
     cr_assert(str_eq_c(got.owner, "a") && got.epoch == 12 && got.beat == 3 && !got.whole);
-    cr_assert(got.base == 11 && got.version == 7 && got.n_logs == 4);
+    cr_assert(got.base == 11 && got.version == 7 && got.n_logs == 4 && got.doubt_ms == 99);
     cr_assert_not(read_answer(&a, redis_read_claim,
                               "*5\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n$1\r\n0\r\n",
                               &got));
@@ -88,13 +90,16 @@ TEST(redis_replies, lengths_come_in_fours)
     struct store_answer got;
 
     cr_assert(read_answer(&a, redis_read_lengths,
-                          "*2\r\n$4\r\ndone\r\n*4\r\n$1\r\ns\r\n$1\r\n3\r\n:5\r\n:1\r\n", &got));
+                          "*3\r\n$4\r\ndone\r\n*4\r\n$1\r\ns\r\n$1\r\n3\r\n:5\r\n:1\r\n$1\r\nf\r\n",
+                          &got));
     cr_assert(got.n_texts == 1 && str_eq_c(got.texts[0], "s"));
     cr_assert(got.logs[0].first == 3 && got.logs[0].next == 5 && got.logs[0].complete);
     cr_assert_not(read_answer(&a, redis_read_lengths,
-                              "*2\r\n$4\r\ndone\r\n*3\r\n$1\r\ns\r\n$1\r\n3\r\n:5\r\n", &got));
+                              "*3\r\n$4\r\ndone\r\n*3\r\n$1\r\ns\r\n$1\r\n3\r\n:5\r\n$1\r\nf\r\n",
+                              &got));
     cr_assert_not(read_answer(&a, redis_read_lengths,
-                              "*2\r\n$4\r\ndone\r\n*4\r\n$1\r\ns\r\n:5\r\n:3\r\n:0\r\n", &got));
+                              "*3\r\n$4\r\ndone\r\n*4\r\n$1\r\ns\r\n:5\r\n:3\r\n:0\r\n$1\r\nf\r\n",
+                              &got));
     arena_done(&a);
 }
 

@@ -38,6 +38,8 @@ struct fixture {
     int reconnected;
     bool full;       /* the journal takes no record of the store */
     bool in_use;     /* no session can be forgotten */
+    int marked;      /* sessions that were marked */
+    bool unmarkable; /* the journal takes no mark */
     bool left_over;  /* logs that the worker has not added are not needed */
     struct buf read; /* ids of sessions that were read, with ! if they are lost */
     enum err_kind why;
@@ -98,6 +100,18 @@ static inline bool on_found(void *ctx, uint32_t place, struct str id)
     return !((struct fixture *)ctx)->left_over;
 }
 
+static inline int on_mark(void *ctx, struct str id, uint64_t since_ms, uint64_t epoch)
+{
+    struct fixture *f = ctx;
+
+    cr_assert(since_ms == 77 && epoch == f->store.epoch);
+    if (f->unmarkable)
+        return -1;
+    f->marked++;
+    append_to_journal(f, id, STR("mark"));
+    return 1;
+}
+
 static inline void on_reconnect(void *ctx, const char *why)
 {
     struct fixture *f = ctx;
@@ -122,6 +136,7 @@ static inline void begin_worker(struct fixture *f)
                                                             .begin_anew = on_anew,
                                                             .on_read_back = on_read_back,
                                                             .is_needed = on_found,
+                                                            .mark = on_mark,
                                                             .reconnect = on_reconnect,
                                                             .ctx = f});
     cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);

@@ -29,7 +29,7 @@ struct memory_answer {
 struct memory_store {
     struct store store;
     struct loop *loop;
-    uint64_t epoch, base;
+    uint64_t epoch, base, server;
     struct memory_log logs[LOGS];
     VEC(struct memory_answer) answers;
     struct loop_task work;
@@ -176,6 +176,7 @@ static void memory_read(struct store *store, uint32_t place, struct str session,
     (void)place;
     a.texts = texts;
     a.logs = logs;
+    a.server = s->server;
     for (size_t i = 0; i < LOGS && !session.p; i++) {
         const struct memory_log *log = &s->logs[i];
 

@@ -498,3 +498,52 @@ TEST(second_copy, what_was_answered_is_in_the_store_whatever_fails)
         close_all(w.f);
     }
 }
+
+TEST(second_copy, sessions_of_a_place_in_doubt_are_marked_before_it_is_whole)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+    struct store_record other = {.session = STR("t"), .bytes = STR("t0")};
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    cr_assert_eq(append_one(find_log(&f->store, STR("t")), &other), STORE_DONE);
+    f->unmarkable = true;
+    place_table_set_doubt(f->table, PLACE, 77);
+    own(f, ++f->store.epoch);
+    wait_until(f, is_served, "served again");
+    wait_until(f, is_read, "read");
+    poll_for(f, 200);
+    cr_assert(!is_reported_whole(f) && f->marked == 0);
+    f->unmarkable = false;
+    append_to_journal(f, STR("u"), STR("r0"));
+    wait_until(f, is_reported_whole, "whole");
+    assert_log(f, "s", "0 r0 mark");
+    assert_log(f, "t", "0 t0 mark");
+    assert_log(f, "u", "0 r0");
+    cr_assert_eq(f->marked, 2);
+    close_all(f);
+}
+
+static bool is_found_at_8(struct fixture *f)
+{
+    return own_place(f).server == 8;
+}
+
+TEST(second_copy, a_server_that_is_replaced_is_compared)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    f->store.server = 3;
+    wait_until(f, is_reported_whole, "whole");
+    cr_assert_eq(own_place(f).server, 3);
+    add_stored(f, "s", "r0");
+    cut_log(find_log(&f->store, STR("s")), 0);
+    f->store.server = 8;
+    place_table_set_server(f->table, 8);
+    poll_for(f, 150);
+    cr_assert_eq(own_place(f).server, 3, "no renewal has reached it yet");
+    place_table_set_reached(f->table, clock_boot_ms());
+    wait_until(f, is_found_at_8, "compared");
+    assert_log(f, "s", "0 r0");
+    close_all(f);
+}

@@ -1,0 +1,189 @@
+"""A failover loses the last records of the store, and their node is lost with its disk. Nobody has these records. The next owner of
+the sessions says so: in their state, in exports, in the log and in a metric."""
+import contextlib
+import re
+import shutil
+
+import pytest
+
+import gateway as g
+from fleet_kit import AS_ADMIN, Fleet, index_of
+from store_kit import Proxy, Server
+
+ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "a place without an owner",
+       "watching its beat", "process ended on a signal", "the store has forgotten", "no replica", "answers wait")
+DOUBT = "may be missing"
+LOG = "records of a lost node may be missing"
+
+
+class FailingFleet(Fleet):
+    """A fleet whose nodes reach their store through a proxy, and whose store has a replica that can be cut off and promoted."""
+
+    def __init__(self, folder, nodes="ab", **settings):
+        self.proxy, self.cable, self.replica = None, None, None
+        self.old = Server(folder / "store", *settings.pop("options", ()))
+        self.proxy = Proxy(self.old.port)
+        super().__init__(folder, nodes, lease="1s", server=self.old, **{"fleet-hold": "20s", "fleet-outage": "20s", **settings})
+
+    @property
+    def url(self):
+        return self.proxy.url(self.name)
+
+    def add(self, node, **settings):
+        gateway = super().add(node, **settings)
+        gateway.allow(*ODD, LOG)
+        return gateway
+
+    def __enter__(self):
+        try:
+            return super().__enter__()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        for part in (self.proxy, self.cable):
+            if part:
+                part.__exit__()
+        self.old.stop()
+
+    def replicate(self):
+        self.cable = Proxy(self.server.port)
+        self.replica = Server(self.folder / "replica").start()
+        self.replica.ask("REPLICAOF", "127.0.0.1", self.cable.port)
+        g.wait_until(lambda: self.replica.ask("ROLE")[3] == "connected" and self.server.ask("ROLE")[2], 20, "it is connected")
+
+    def cut_replica(self):
+        """From now on the replica misses what the store gets."""
+        at = self.server.ask("INFO", "replication")["master_repl_offset"]
+        g.wait_until(lambda: self.replica.ask("INFO", "replication")["slave_repl_offset"] >= at, 20, "the replica has all")
+        self.cable.target = g.free_port()
+        self.cable.cut()
+        g.wait_until(lambda: not self.server.ask("ROLE")[2], 20, "the replica is cut off")
+
+    def promote(self):
+        self.server.stop()
+        self.replica.ask("REPLICAOF", "NO", "ONE")
+        self.use(self.replica)
+
+    def use(self, server):
+        self.server, self.proxy.target = server, server.port
+        self.proxy.cut()
+
+    def wait_compared(self, *sessions, acks="1"):
+        """Waits until the store remembers which server has all records of these places."""
+        known = [self.server.ask("INFO", "replication")["master_replid"][:16], acks]
+        for index in {index_of(s["session_id"]) for s in sessions}:
+            key = f"place:{{{index}}}"
+            g.wait_until(lambda key=key: [self.entry(key).get(name) for name in ("server", "acks")] == known, 20, "the server has all")
+
+    def drain(self, node):
+        """Drains the node when another one can take its places."""
+        g.wait_until(lambda: self[node].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200, 20, "the drain begins")
+        self[node].wait(30)
+
+    def state(self, node, session):
+        answer = self[node].get(f"/sessions/{session['session_id']}?records=1", headers=AS_ADMIN)
+        assert answer.status == 200, answer.text
+        return answer.json()
+
+    def doubts(self, node, session):
+        """The sentences of doubt in the session's state, which its export has, too."""
+        found = [w for w in self.state(node, session)["warnings"] if DOUBT in w]
+        export = self[node].get(f"/sessions/{session['session_id']}/trajectories?format=json", headers=AS_ADMIN).json()
+        assert [w for w in export["summary"]["warnings"] if DOUBT in w] == found
+        return found
+
+    def claims(self, node, reason):
+        return self[node].metrics()['rollgate_fleet_claims_total{reason="%s"}' % reason]
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    with FailingFleet(tmp_path, dispatcher="off") as f:
+        yield f
+
+
+def test_answers_that_a_promoted_replica_lacks_are_named(fleet):
+    fleet.replicate()
+    session, idle, other, ended = fleet.create("a"), fleet.create("a"), fleet.create("b"), fleet.create("a")
+    for node, s in (("a", session), ("a", idle), ("b", other), ("a", ended)):
+        assert fleet.chat(node, s, "one").status == 200
+    assert fleet["a"].post(f"/sessions/{ended['session_id']}/finalize", {}, headers=AS_ADMIN).status == 200
+    fleet.wait_compared(session, other)
+    fleet.cut_replica()
+    assert fleet.chat("a", session, "two").status == 200, "its record is at the master alone"
+    unknown = fleet.create("a")
+    fleet.lose("a")
+    fleet.promote()
+    assert fleet.chat("b", session, "three").status == 200
+    assert len(fleet.state("b", session)["records"]) == 2, "one is lost"
+    for s in (session, idle):
+        doubt, = fleet.doubts("b", s)
+    assert fleet.doubts("b", other) == fleet.doubts("b", ended) == []
+    fork = fleet["b"].post(f"/sessions/{session['session_id']}/fork", {}, headers=AS_ADMIN).json()
+    assert fleet.doubts("b", fork) == [doubt]
+    lost = fleet.chat("b", unknown, "one")
+    assert (lost.status, lost.json()["error"]["code"]) == (410, "session_lost"), lost.text
+    lines = re.findall(f"{LOG}.* index=(\\S+) ", fleet["b"].log())
+    assert lines == [str(index_of(session["session_id"]))], lines
+    assert fleet.claims("b", "doubtful") == 1
+
+    # the mark stays with the session, and no other follows
+    fleet.wait_compared(session, other)
+    fleet["b"].stop()
+    fleet["b"].start()
+    assert fleet.doubts("b", session) == [doubt]
+    fleet["a"].start()
+    fleet.drain("b")
+    for s in (session, idle, fork):
+        assert fleet.doubts("a", s) == [doubt]
+    assert fleet.doubts("a", other) == fleet.doubts("a", ended) == []
+
+
+def test_nothing_is_doubted_that_the_only_replica_has_confirmed(tmp_path):
+    with FailingFleet(tmp_path, **{"fleet-acks": "2"}, start=False, dispatcher="off") as fleet:
+        fleet.replicate()
+        for gateway in fleet:
+            gateway.start(wait=False)
+        for gateway in fleet:
+            gateway.wait_serving()
+        session = fleet.create("a")
+        assert fleet.chat("a", session, "one").status == 200
+        fleet.wait_compared(session, acks="2")
+        g.wait_until(lambda: fleet.replica.ask("INFO", "server")["uptime_in_seconds"] > 2, 20, "it runs for longer than a lease")
+        fleet.lose("a")
+        fleet.promote()
+        second = Server(tmp_path / "second").start()
+        with contextlib.closing(contextlib.ExitStack()) as stack:
+            stack.callback(second.stop)
+            second.follow(fleet.server)
+            assert fleet.chat("b", session, "two").status == 200
+            assert len(fleet.state("b", session)["records"]) == 2 and fleet.doubts("b", session) == []
+
+
+def test_a_store_that_restarts_without_its_last_second(tmp_path):
+    with FailingFleet(tmp_path, options=("--appendonly", "yes", "--appendfsync", "always")) as fleet:
+        kept, session = fleet.create("b"), fleet.create("a")
+        for node, s in (("a", session), ("b", kept)):
+            assert fleet.chat(node, s, "one").status == 200
+        fleet.wait_compared(session, kept)
+        folder = tmp_path / "store/appendonlydir"
+        shutil.copytree(folder, tmp_path / "earlier")
+        for node, s in (("a", session), ("b", kept)):
+            assert fleet.chat(node, s, "two").status == 200
+        fleet.lose("a")
+        fleet.server.stop()
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "earlier", folder)
+        fleet.server.start()
+        assert fleet.chat("b", session, "three").status == 200
+        assert len(fleet.state("b", session)["records"]) == 2 and len(fleet.doubts("b", session)) == 1
+        assert len(fleet.state("b", kept)["records"]) == 2 and fleet.doubts("b", kept) == []
+        # what is released is complete, whichever server follows
+        fleet.wait_compared(session, kept)
+        doubt = fleet.doubts("b", session)
+        fleet["a"].start()
+        fleet.drain("b")
+        assert fleet.doubts("a", session) == doubt and fleet.doubts("a", kept) == []
