@@ -198,22 +198,25 @@ static void run_sessions(struct engine_pool *pool)
     struct session *sessions = mem_calloc((size_t)bench.sessions, sizeof(*sessions));
     struct sampling sampling = SAMPLING_DEFAULTS;
     int32_t *ids = mem_calloc((size_t)bench.sessions, sizeof(*ids));
+    struct token_span *parts = mem_calloc((size_t)bench.sessions, sizeof(*parts));
 
     sampling.max_tokens = bench.tokens;
     for (int i = 0; i < bench.sessions; i++) {
         char name[32];
         struct engine_request r = {.session_id = {name, 0},
                                    .call = 1,
-                                   .prompt = {&ids[i], 1},
+                                   .prompt = token_parts_of(&parts[i]),
                                    .sampling = &sampling,
                                    .stream = true};
 
         ids[i] = i;
+        parts[i] = (struct token_span){&ids[i], 1};
         r.session_id.len = (size_t)snprintf(name, sizeof(name), "session-%d", i);
         sessions[i].index = i;
         (void)engine_start(pool, &r, &events, &sessions[i]);
     }
     loop_run(bench.loop);
+    free(parts);
     free(ids);
     free(sessions);
 }

@@ -284,6 +284,7 @@ static void start_call(struct call *c, const struct json *v)
 {
     const struct json *ids = json_get(v, "prompt");
     int32_t *prompt = arena_calloc(&c->arena, ids ? ids->n : 0, sizeof(*prompt));
+    struct token_span *one = ARENA_NEW(&c->arena, struct token_span);
     struct sampling *sampling = arena_alloc(&c->arena, sizeof(*sampling));
     struct engine_request r = {
         .session_id = json_string(json_get(v, "session")),
@@ -300,7 +301,8 @@ static void start_call(struct call *c, const struct json *v)
         CHECK(json_to_i64(&ids->items[i], &id) == 0);
         prompt[i] = (int32_t)id;
     }
-    r.prompt = (struct token_span){prompt, ids ? ids->n : 0};
+    *one = (struct token_span){prompt, ids ? ids->n : 0};
+    r.prompt = token_parts_of(one);
     set_sampling(c, sampling, v);
     r.sampling = sampling;
     c->engine = engine_start(driver.pool, &r, &events, c);

@@ -188,7 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     q.chat_body = data[1] & 128 ? chat_body() : NULL;
     q.indexer = (struct indexer_ask){
         .wanted = data[1] & 32, .from = data[1] & 64 ? 2 : 0, .row_bytes = 4, .max_bytes = 16};
-    q.prompt = (struct token_span){prompt, data[3]};
+    q.prompt = token_parts_of(&(struct token_span){prompt, data[3]});
     body = str_of((const char *)data + 4, size - 4);
     of_whole.r = whole = reading_new(r, r->wire, &q, on_delta, &of_whole);
     of_cut.r = cut = reading_new(r, r->wire, &q, on_delta, &of_cut);

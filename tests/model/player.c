@@ -154,6 +154,7 @@ static void play_chat(struct player *p, const struct json *ev, int64_t call)
                         .tools = json_get(ev, "tools"),
                         .kwargs = json_get(ev, "kwargs")};
     struct session_call_input in = {.chat = &chat, .now_ms = p->now, .temperature = 1};
+    struct token_parts prompt;
     struct buf record = {0};
     struct err e = {0};
 
@@ -174,8 +175,10 @@ static void play_chat(struct player *p, const struct json *ev, int64_t call)
         apply(p, &record);
         buf_done(&record);
     }
-    for (size_t i = 0; i < p->plans[call]->prompt.n; i++)
-        *vec_push(&p->prompts[call]) = p->plans[call]->prompt.at[i];
+    prompt = p->plans[call]->prompt;
+    vec_reserve(&p->prompts[call], prompt.n);
+    token_parts_copy(prompt, 0, prompt.n, p->prompts[call].at);
+    p->prompts[call].n = prompt.n;
     p->max_tokens[call] = p->plans[call]->max_tokens;
     p->exhausted[call] = p->plans[call]->exhausted;
     p->cause[call] = p->plans[call]->cause;

@@ -227,38 +227,64 @@ static bool is_stop(const struct builtin *b, const struct sampling *s, int32_t i
     return false;
 }
 
-/* Finds the ids of the last closed turn of the prompt. Examines at most `most` ids from the end.
- * Returns false if these are not all. */
-static bool find_last_turn(const struct builtin *b, const struct engine_request *r, size_t most,
-                           struct token_span *ret)
+/* Returns the position behind the last id in [first, end) of the prompt that ends a turn; `first`
+ * if there is none. */
+static size_t behind_turn(const struct builtin *b, struct token_parts prompt, size_t first,
+                          size_t end)
 {
-    size_t end = r->prompt.n, start;
-    size_t first = end > most ? end - most : 0;
+    size_t at = prompt.n;
 
-    while (end > first && !ends_turn(b, r->prompt.at[end - 1]))
-        end--;
-    if (end > first)
-        end--;
-    for (start = end; start > first && !ends_turn(b, r->prompt.at[start - 1]);)
-        start--;
-    *ret = (struct token_span){r->prompt.at + start, end - start};
-    return start > first || first == 0;
+    for (size_t k = prompt.n_parts; k-- > 0;) {
+        at -= prompt.parts[k].n; /* position of the part's first id */
+        for (; end > MAX_OF(at, first); end--)
+            if (ends_turn(b, prompt.parts[k].at[end - 1 - at]))
+                return end;
+    }
+    return first;
 }
 
-/* Appends the text of the last closed turn of the prompt, without its role line. */
-static void echo_text(const struct builtin *b, const struct engine_request *r, struct buf *out)
+/* Positions of ids in the prompt. */
+struct turn_range {
+    size_t from, to;
+};
+
+/* Finds the last closed turn of the prompt. Examines at most `most` ids from the end. Returns false
+ * if these are not all. */
+static bool find_last_turn(const struct builtin *b, const struct engine_request *r, size_t most,
+                           struct turn_range *ret)
 {
-    struct buf turn = {0};
-    struct token_span ids;
+    size_t first = r->prompt.n > most ? r->prompt.n - most : 0;
+    size_t end = behind_turn(b, r->prompt, first, r->prompt.n);
+
+    ret->to = end > first ? end - 1 : end;
+    ret->from = behind_turn(b, r->prompt, first, ret->to);
+    return ret->from > first || first == 0;
+}
+
+/* Copies the ids of the last closed turn. The caller frees them. */
+static void copy_last_turn(const struct builtin *b, const struct engine_request *r,
+                           struct token_vec *ret)
+{
+    struct turn_range turn;
+
+    (void)find_last_turn(b, r, r->prompt.n, &turn);
+    vec_reserve(ret, turn.to - turn.from);
+    ret->n = turn.to - turn.from;
+    token_parts_copy(r->prompt, turn.from, ret->n, ret->at);
+}
+
+/* Appends the text of a turn, without its role line. */
+static void echo_text(const struct builtin *b, struct token_span turn, struct buf *out)
+{
+    struct buf whole = {0};
     struct str text;
     size_t line;
 
-    (void)find_last_turn(b, r, r->prompt.n, &ids);
-    tokenizer_decode(b->tokenizer, ids.at, ids.n, true, &turn);
-    text = str_trim(buf_str(&turn));
+    tokenizer_decode(b->tokenizer, turn.at, turn.n, true, &whole);
+    text = str_trim(buf_str(&whole));
     line = str_find(text, STR("\n"), 0);
     buf_add_str(out, line == SIZE_MAX ? text : str_sub(text, line + 1, SIZE_MAX));
-    buf_done(&turn);
+    buf_done(&whole);
 }
 
 /* Reports whether the token's text begins, or ends, with white space. True for a token without
@@ -301,18 +327,18 @@ static bool is_spaces(const struct builtin *b, int32_t id)
     return text.len > 0;
 }
 
-/* Finds the ids of echo_text in the prompt. That needs ordinary text of which nothing must be
- * trimmed except whole tokens of spaces at its end. The ids are those that encoding the text would
- * give, unless the client gave ids itself, or the text spells a picture's token. Returns false if
- * there are none. */
-static bool echo_ids(const struct builtin *b, const struct engine_request *r, struct token_vec *out)
+/* Finds the ids of echo_text in the turn. That needs ordinary text of which nothing must be trimmed
+ * except whole tokens of spaces at its end. The ids are those that encoding the text would give,
+ * unless the client gave ids itself, or the text spells a picture's token. Returns false if there
+ * are none. */
+static bool echo_ids(const struct builtin *b, const struct sampling *s, struct token_span turn,
+                     struct token_vec *out)
 {
-    struct token_span turn, ids;
+    struct token_span ids;
     size_t from;
 
-    if (!b->splits || (r->sampling->stop && r->sampling->stop->n > 0))
+    if (!b->splits || (s->stop && s->stop->n > 0))
         return false;
-    (void)find_last_turn(b, r, r->prompt.n, &turn);
     from = role_line(b, turn);
     if (from == 0 || from == turn.n)
         return false;
@@ -330,6 +356,23 @@ static bool echo_ids(const struct builtin *b, const struct engine_request *r, st
     memcpy(out->at, ids.at, ids.n * sizeof(*ids.at));
     out->n = ids.n;
     return true;
+}
+
+/* Repeats the last closed turn: sets *ids and returns true, or appends to *text. */
+static bool echo(const struct builtin *b, const struct engine_request *r, struct token_vec *ids,
+                 struct buf *text)
+{
+    struct token_vec copy = {0};
+    struct token_span turn;
+    bool done;
+
+    copy_last_turn(b, r, &copy);
+    turn = (struct token_span){copy.at, copy.n};
+    done = echo_ids(b, r->sampling, turn, ids);
+    if (!done)
+        echo_text(b, turn, text);
+    vec_done(&copy);
+    return done;
 }
 
 static void random_text(const struct builtin *b, const struct engine_request *r, struct buf *out)
@@ -444,10 +487,8 @@ static int fill_answer(const struct builtin *b, const struct engine_request *r,
 
     if (b->mode != MODE_SCRIPT && is_forced(r))
         rc = forced_text(r, &text, e);
-    else if (b->mode == MODE_ECHO && echo_ids(b, r, &ret->ids))
-        done = true;
     else if (b->mode == MODE_ECHO)
-        echo_text(b, r, &text);
+        done = echo(b, r, &ret->ids, &text);
     else if (b->mode == MODE_RANDOM)
         random_text(b, r, &text);
     if (item) {
@@ -523,16 +564,32 @@ static void find_end(const struct builtin *b, const struct engine_request *r,
     buf_done(&text);
 }
 
+/* Returns the turn that was recorded for the prompt. NULL with *e: there is none. */
+static const struct recorded_turn *find_recorded(const struct builtin *b, struct token_parts prompt,
+                                                 struct err *e)
+{
+    struct token_vec ids = {0};
+    struct token_span whole;
+    const struct recorded_turn *turn;
+
+    vec_reserve(&ids, prompt.n);
+    token_parts_copy(prompt, 0, prompt.n, ids.at);
+    whole = (struct token_span){ids.at, prompt.n};
+    turn = recorded_next(b->recorded, whole);
+    if (!turn)
+        recorded_explain(b->recorded, whole, b->tokenizer, e);
+    vec_done(&ids);
+    return turn;
+}
+
 static int answer_recorded(const struct builtin *b, const struct engine_request *r,
                            struct builtin_answer *ret, struct err *e)
 {
-    const struct recorded_turn *turn = recorded_next(b->recorded, r->prompt);
+    const struct recorded_turn *turn = find_recorded(b, r->prompt, e);
     size_t n;
 
-    if (!turn) {
-        recorded_explain(b->recorded, r->prompt, b->tokenizer, e);
+    if (!turn)
         return -1;
-    }
     n = turn->ids.n;
     if (r->sampling->max_tokens > 0 && (size_t)r->sampling->max_tokens < n)
         return err_set(e, ERR_ENGINE_REFUSED,
@@ -584,63 +641,21 @@ enum { LONG_TOKENS = 4096, LONG_BYTES = 16 << 10, SEVERAL = 4 };
 bool builtin_is_long(const struct builtin *b, const struct engine_request *r)
 {
     const struct json *item = item_of(b, r);
-    struct token_span ids;
+    struct turn_range turn;
 
     if (!item)
-        return b->mode == MODE_ECHO && !is_forced(r) && !find_last_turn(b, r, LONG_TOKENS, &ids);
+        return b->mode == MODE_ECHO && !is_forced(r) && !find_last_turn(b, r, LONG_TOKENS, &turn);
     return json_text_bytes(item, LONG_BYTES) >= LONG_BYTES;
 }
 
 bool builtin_takes_long(const struct builtin *b, const struct engine_request *r)
 {
     const struct json *item = item_of(b, r);
-    struct token_span ids;
+    struct turn_range turn;
 
     if (!item)
-        return !find_last_turn(b, r, (size_t)SEVERAL * LONG_TOKENS, &ids);
+        return !find_last_turn(b, r, (size_t)SEVERAL * LONG_TOKENS, &turn);
     return json_text_bytes(item, (size_t)SEVERAL * LONG_BYTES) >= (size_t)SEVERAL * LONG_BYTES;
-}
-
-/* Copies a list of strings or numbers. */
-static const struct json *list_copy(const struct json *list, struct arena *a)
-{
-    struct json *copy;
-
-    if (!json_is(list, JSON_ARRAY))
-        return NULL;
-    copy = ARENA_NEW(a, struct json);
-    *copy = *list;
-    copy->items = arena_calloc(a, list->n, sizeof(*copy->items));
-    for (uint32_t i = 0; i < list->n; i++) {
-        struct str text = json_text(&list->items[i]);
-
-        copy->items[i] = list->items[i];
-        if (text.p)
-            copy->items[i].text = arena_str(a, text).p;
-        else
-            copy->items[i] = (struct json){.kind = JSON_NULL};
-    }
-    return copy;
-}
-
-struct engine_request *builtin_request_copy(const struct engine_request *r, struct arena *a)
-{
-    struct engine_request *copy = ARENA_NEW(a, struct engine_request);
-    struct sampling *sampling = ARENA_NEW(a, struct sampling);
-
-    *sampling = (struct sampling){
-        .max_tokens = r->sampling->max_tokens,
-        .ignore_eos = r->sampling->ignore_eos,
-        .stop = list_copy(r->sampling->stop, a),
-        .stop_token_ids = list_copy(r->sampling->stop_token_ids, a),
-    };
-    *copy = (struct engine_request){
-        .call = r->call,
-        .answer = r->answer,
-        .prompt = {copy_ids(a, r->prompt.at, r->prompt.n), r->prompt.n},
-        .sampling = sampling,
-    };
-    return copy;
 }
 
 int builtin_answer_beside(const struct builtin *b, const struct engine_request *r,

@@ -18,7 +18,6 @@
 #include "worker/engine/pool/adapter.h"
 #include "worker/text/tokens/span.h"
 
-struct arena;
 struct builtin;
 
 /* One whole answer. Free it with builtin_answer_done. */
@@ -53,9 +52,6 @@ bool builtin_is_long(const struct builtin *b, const struct engine_request *r);
 
 /* Reports whether the answer takes a helper several milliseconds. */
 bool builtin_takes_long(const struct builtin *b, const struct engine_request *r);
-
-/* Copies what builtin_answer reads of the request into the arena. */
-struct engine_request *builtin_request_copy(const struct engine_request *r, struct arena *a);
 
 /* Answers like builtin_answer, on any thread. b must be held. */
 int builtin_answer_beside(const struct builtin *b, const struct engine_request *r,

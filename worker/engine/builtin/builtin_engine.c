@@ -6,6 +6,8 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "common/os/task.h"
 #include "worker/engine/builtin/builtin_answer.h"
@@ -207,6 +209,53 @@ static void on_lost(void *ctx)
     begin_giving(a);
 }
 
+/* Copies a list of strings or numbers. */
+static const struct json *list_copy(const struct json *list, struct arena *a)
+{
+    struct json *copy;
+
+    if (!json_is(list, JSON_ARRAY))
+        return NULL;
+    copy = ARENA_NEW(a, struct json);
+    *copy = *list;
+    copy->items = arena_calloc(a, list->n, sizeof(*copy->items));
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct str text = json_text(&list->items[i]);
+
+        copy->items[i] = list->items[i];
+        if (text.p)
+            copy->items[i].text = arena_str(a, text).p;
+        else
+            copy->items[i] = (struct json){.kind = JSON_NULL};
+    }
+    return copy;
+}
+
+/* Copies what builtin_answer reads of the request into the arena. */
+static struct engine_request *request_copy(const struct engine_request *r, struct arena *a)
+{
+    struct engine_request *copy = ARENA_NEW(a, struct engine_request);
+    struct sampling *sampling = ARENA_NEW(a, struct sampling);
+    struct token_span *prompt = ARENA_NEW(a, struct token_span);
+    int32_t *ids = arena_alloc(a, r->prompt.n * sizeof(*ids));
+
+    token_parts_copy(r->prompt, 0, r->prompt.n, ids);
+    *prompt = (struct token_span){ids, r->prompt.n};
+    *sampling = (struct sampling){
+        .max_tokens = r->sampling->max_tokens,
+        .ignore_eos = r->sampling->ignore_eos,
+        .stop = list_copy(r->sampling->stop, a),
+        .stop_token_ids = list_copy(r->sampling->stop_token_ids, a),
+    };
+    *copy = (struct engine_request){
+        .call = r->call,
+        .answer = r->answer,
+        .prompt = token_parts_of(prompt),
+        .sampling = sampling,
+    };
+    return copy;
+}
+
 /* Makes a long answer in a helper thread. If the worker ends, the owner still cancels the
  * attempt. */
 static void make_long(void *ctx)
@@ -221,7 +270,7 @@ static void make_long(void *ctx)
     int rc;
 
     builtin_hold(j.builtin);
-    j.req = builtin_request_copy(a->req, &j.arena);
+    j.req = request_copy(a->req, &j.arena);
     a->task = task_running;
     task_on_lost(on_lost, a);
     rc = task_offload(&w, &e);

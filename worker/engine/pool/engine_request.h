@@ -45,7 +45,7 @@ struct engine_request {
     uint32_t answer;  /* index of this answer among the call's n, from 0 */
     uint32_t answers; /* number of answers; 0: one */
     uint32_t attempt; /* number of the attempt; set by the pool */
-    struct token_span prompt;
+    struct token_parts prompt;
     const struct sampling *sampling; /* max_tokens must be > 0 and is already limited */
     /* long values of the request as text, until the call ends; or NULL */
     const struct ready_texts *ready;

@@ -296,11 +296,10 @@ static void deliver_answer(struct engine_call *c, struct engine_result *r)
     pool_delivered(c, r);
 }
 
-static void add_to_prompt(struct engine_call *c, struct token_span ids)
+static void add_to_prompt(struct engine_call *c, struct token_parts ids)
 {
     vec_reserve(&c->prompt, ids.n);
-    if (ids.n > 0)
-        memcpy(c->prompt.at + c->prompt.n, ids.at, ids.n * sizeof(*ids.at));
+    token_parts_copy(ids, 0, ids.n, c->prompt.at + c->prompt.n);
     c->prompt.n += ids.n;
 }
 
@@ -314,8 +313,9 @@ static bool resume_answer(struct engine_call *c, struct engine_result *r, struct
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine aborted the generation");
         return false;
     }
-    add_to_prompt(c, (struct token_span){c->req.prompt.at, c->prompt.n > 0 ? 0 : c->n_prompt});
-    add_to_prompt(c, r->ids);
+    if (c->prompt.n == 0)
+        add_to_prompt(c, c->req.prompt);
+    add_to_prompt(c, token_parts_of(&r->ids));
     c->sampling->max_tokens -= (int64_t)r->ids.n;
     if (c->sampling->max_tokens <= 0) {
         r->finish = ENGINE_LENGTH;
@@ -333,7 +333,8 @@ static bool resume_answer(struct engine_call *c, struct engine_result *r, struct
         return false;
     }
     c->resumes++;
-    c->req.prompt = (struct token_span){c->prompt.at, c->prompt.n};
+    c->spliced = (struct token_span){c->prompt.at, c->prompt.n};
+    c->req.prompt = token_parts_of(&c->spliced);
     pool_again(c, delay);
     return true;
 }

@@ -48,7 +48,8 @@ struct engine_call {
     struct engine_request req; /* strings are copies in `arena`; values are in the caller's arena */
     /* prompt with the pieces of a spliced answer; empty: there are no pieces yet */
     struct token_vec prompt;
-    size_t n_prompt; /* length of the prompt without pieces */
+    struct token_span spliced; /* its ids, as the only part of req.prompt */
+    size_t n_prompt;           /* length of the prompt without pieces */
     const struct engine_events *events;
     void *ctx;
     struct replica *replica, *avoid;

@@ -111,7 +111,7 @@ void vision_probe_begin(struct replica *r)
         return;
     p->req = (struct engine_request){
         .session_id = STR("vision-probe"),
-        .prompt = s->prompt,
+        .prompt = token_parts_of(&s->prompt),
         .sampling = s->sampling,
         .images = s->images,
         .n_images = s->n_images,

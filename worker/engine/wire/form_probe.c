@@ -230,11 +230,12 @@ static const struct engine_attempt_events events = {on_delta, on_done, on_failed
 
 static void ask(struct remote *r)
 {
+    static const struct token_span one = {prompt, 1};
     struct form_probe *p = r->form;
 
     write_question(p);
     p->req = (struct engine_request){
-        .session_id = STR("form-probe"), .prompt = {prompt, 1}, .sampling = &p->sampling};
+        .session_id = STR("form-probe"), .prompt = token_parts_of(&one), .sampling = &p->sampling};
     if (p->question == ASK_FIELDS && r->facts.says_rust) {
         p->sampling.top_k = 2; /* a support without a bound is refused */
         p->req.all_fields = p->req.support = p->req.indexer.wanted = true;

@@ -228,7 +228,7 @@ static void write_score(const struct score_ask *ask, struct wire_send *send)
     send->path = "/completion";
     json_out_obj(&o);
     json_out_key(&o, "prompt");
-    wire_ids(&o, ask->prompt);
+    wire_ids(&o, token_parts_of(&ask->prompt));
     json_out_member_i64(&o, "n_predict", 1);
     json_out_member_arr(&o, "logit_bias");
     json_out_arr(&o);

@@ -47,7 +47,7 @@ static int fail_scores(struct err *e, const char *what)
 static void write_sglang(const struct prompt_scores *p, struct json_out *o)
 {
     json_out_key(o, "input_ids");
-    wire_ids(o, p->ids);
+    wire_ids(o, token_parts_of(&p->ids));
     json_out_member_raw(o, "sampling_params", STR("{\"max_new_tokens\":0,\"temperature\":0}"));
     json_out_member_bool(o, "return_logprob", true);
     json_out_member_i64(o, "logprob_start_len", 0);
@@ -59,7 +59,7 @@ static void write_sglang(const struct prompt_scores *p, struct json_out *o)
 static void write_vllm(const struct prompt_scores *p, bool completions, struct json_out *o)
 {
     json_out_key(o, completions ? "prompt" : "token_ids");
-    wire_ids(o, p->ids);
+    wire_ids(o, token_parts_of(&p->ids));
     if (!completions)
         json_out_member_obj(o, "sampling_params");
     json_out_member_i64(o, "max_tokens", 1);

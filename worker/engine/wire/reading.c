@@ -292,13 +292,17 @@ static bool is_prompt(const struct engine_request *q, const struct json_ints *ec
 {
     size_t at = 0, image = 0;
 
-    for (size_t i = 0; i < q->prompt.n; i++) {
-        bool pad = image < q->n_images && q->prompt.at[i] == q->image_pad;
-        size_t times = pad ? q->images[image++].tokens : 1;
+    for (size_t k = 0; k < q->prompt.n_parts; k++) {
+        struct token_span ids = q->prompt.parts[k];
 
-        for (; times > 0; times--, at++)
-            if (at >= echo->n || echo->at[at] != q->prompt.at[i])
-                return false;
+        for (size_t i = 0; i < ids.n; i++) {
+            bool pad = image < q->n_images && ids.at[i] == q->image_pad;
+            size_t times = pad ? q->images[image++].tokens : 1;
+
+            for (; times > 0; times--, at++)
+                if (at >= echo->n || echo->at[at] != ids.at[i])
+                    return false;
+        }
     }
     return at == echo->n;
 }

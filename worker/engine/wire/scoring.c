@@ -199,8 +199,8 @@ struct scoring *scoring_new(struct remote *r, const struct engine_request *q, st
 
     *s = (struct scoring){.remote = r, .req = q, .reply = y, .done = done, .ctx = ctx};
     vec_reserve(&s->ids, q->prompt.n + y->ids.n);
-    for (size_t i = 0; i < q->prompt.n; i++)
-        *vec_push(&s->ids) = q->prompt.at[i];
+    token_parts_copy(q->prompt, 0, q->prompt.n, s->ids.at);
+    s->ids.n = q->prompt.n;
     for (size_t i = 0; i < y->ids.n; i++)
         *vec_push(&s->ids) = y->ids.at[i];
     if (y->basis != BASIS_RAW && sampling_bends_logits(q->sampling))

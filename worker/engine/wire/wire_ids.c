@@ -159,22 +159,37 @@ static char *write_ids_wide(char *p, struct token_span ids)
 
 #endif
 
-/* Reserves for each block what it can take, which write_eight does not exceed, and after the first
- * one for all others an eighth more than they take if their ids are as long: the text is not moved
- * as it grows, and long memory that stays unused is cleared by the kernel for each request. */
-void wire_ids(struct json_out *o, struct token_span ids)
+/* Appends a block. Reserves what it can take, which write_eight does not exceed. If there is less
+ * space, also reserves `rest` bytes for what follows. */
+static void add_block(struct buf *b, struct token_span block, size_t rest)
 {
+    size_t most = (block.n + 1) * ID_MOST;
+    char *p = buf_reserve(b, b->cap - b->len < most ? most + rest : most), *end;
+
+    end = wide_able() ? write_ids_wide(p, block) : write_ids(p, block);
+    b->len += (size_t)(end - p);
+}
+
+/* Expects of the ids that follow that they are as long as those before, and reserves an eighth more
+ * for them: the text is not moved as it grows, and long memory that stays unused is cleared by the
+ * kernel for each request. */
+void wire_ids(struct json_out *o, struct token_parts ids)
+{
+    size_t from, n = 0;
+
     if (id_words.tail_len[0] == 0)
         make_id_words();
     json_out_arr(o);
-    for (size_t i = 0; i < ids.n; i += ID_BLOCK) {
-        struct token_span block = {ids.at + i, MIN_OF(ids.n - i, (size_t)ID_BLOCK)};
-        char *p = buf_reserve(o->b, (block.n + 1) * ID_MOST), *end;
+    from = o->b->len;
+    for (size_t k = 0; k < ids.n_parts; k++) {
+        struct token_span part = ids.parts[k];
 
-        end = wide_able() ? write_ids_wide(p, block) : write_ids(p, block);
-        o->b->len += (size_t)(end - p);
-        if (i == 0)
-            (void)buf_reserve(o->b, (ids.n - block.n) * (size_t)(end - p) / block.n * 9 / 8);
+        for (size_t i = 0; i < part.n; i += ID_BLOCK) {
+            struct token_span block = {part.at + i, MIN_OF(part.n - i, (size_t)ID_BLOCK)};
+
+            add_block(o->b, block, n > 0 ? (ids.n - n) * (o->b->len - from) / n * 9 / 8 : 0);
+            n += block.n;
+        }
     }
     o->b->len -= ids.n > 0; /* drops the last comma */
     json_out_end_arr(o);

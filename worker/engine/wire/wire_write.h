@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+#include "worker/text/tokens/span.h"
+
 struct engine_image;
 struct engine_options;
 struct engine_request;
@@ -14,11 +16,10 @@ struct json;
 struct json_out;
 struct sampling;
 struct str;
-struct token_span;
 struct wire_send;
 
 /* Writes ids (from 0) as [1,2,...]. On the loop only, because it keeps a table. */
-void wire_ids(struct json_out *o, struct token_span ids);
+void wire_ids(struct json_out *o, struct token_parts ids);
 
 /* Writes key and array of the request's stop token ids and the model's. Writes nothing if there are
  * none, or if the request ignores them. */

@@ -17,7 +17,7 @@ struct token_count {
     struct arena *arena;
     struct session_call_input input;
     struct session_plan *plan; /* plan of a chat or of token ids */
-    struct token_span prompt;
+    size_t n;                  /* tokens of the prompt */
 };
 
 /* Renders the prompt, perhaps in a helper. */
@@ -25,12 +25,16 @@ static int render_count(void *ctx, void *tool, struct err *e)
 {
     struct token_count *c = ctx;
     const struct work_tools *tools = tool;
+    struct token_parts prompt = {0};
+    struct token_span text = {0};
+    int rc;
 
     if (work_note(tools, c->in->work_hash, e))
         return -1;
-    if (c->plan)
-        return session_prepare_render(c->plan, tools->scratch, &c->prompt, e);
-    return prepare_encode(tools->encoder, c->arena, c->in->req, &c->prompt, e);
+    rc = c->plan ? session_prepare_render(c->plan, tools->scratch, &prompt, e)
+                 : prepare_encode(tools->encoder, c->arena, c->in->req, &text, e);
+    c->n = prompt.n + text.n;
+    return rc;
 }
 
 MAY_PAUSE static int render_prompt(struct token_count *c, struct err *e)
@@ -89,7 +93,7 @@ int call_count_tokens(struct call_env *env, struct arena *arena, const struct ca
     c.input.look = true;
     c.input.text = false;
     rc = count_prompt(&c, s, e);
-    *ret = c.prompt.n + (c.plan ? (size_t)c.plan->image_extra : 0);
+    *ret = c.n + (c.plan ? (size_t)c.plan->image_extra : 0);
     if (c.plan)
         session_release_unused(env->store, c.plan);
     session_unpin(env->store, s);

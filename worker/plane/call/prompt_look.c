@@ -14,18 +14,20 @@ enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
  * the up to three U+FFFD of a character that was cut off at the front. */
 enum { PROMPT_END_IDS = 16, PROMPT_END_BYTES = PARSER_TAG_MAX + 3 * 3 };
 
-/* Returns the text of the last n ids. */
-static struct str tail_text(const struct tokenizer *tok, struct token_span p, size_t n,
+/* Returns the text of the last n ids, at most PROMPT_TAIL_IDS. */
+static struct str tail_text(const struct tokenizer *tok, struct token_parts p, size_t n,
                             struct buf *out)
 {
-    size_t from = p.n > n ? p.n - n : 0;
+    int32_t ids[PROMPT_TAIL_IDS];
 
+    n = MIN_OF(n, p.n);
+    token_parts_copy(p, p.n - n, n, ids);
     buf_clear(out);
-    tokenizer_decode(tok, p.at + from, p.n - from, false, out);
+    tokenizer_decode(tok, ids, n, false, out);
     return buf_str(out);
 }
 
-enum thought_state prompt_thought(const struct model_call *t, struct token_span p)
+enum thought_state prompt_thought(const struct model_call *t, struct token_parts p)
 {
     const struct tokenizer *tok = model_tokenizer(t->env->model);
     struct buf room = {0};

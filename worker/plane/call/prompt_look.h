@@ -10,7 +10,7 @@ struct err;
 struct model_call;
 
 /* Returns the state of the thought at the end of the prompt. */
-enum thought_state prompt_thought(const struct model_call *t, struct token_span prompt);
+enum thought_state prompt_thought(const struct model_call *t, struct token_parts prompt);
 
 /* Checks by the number of bytes whether the text of a completion may fit. Returns -1 with
  * ERR_CONTEXT_LENGTH if not. */

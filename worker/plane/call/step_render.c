@@ -29,7 +29,7 @@ static int render_prompt(void *ctx, void *tool, struct err *e)
 {
     struct model_call *t = ctx;
     const struct work_tools *tools = tool;
-    struct token_span prompt;
+    struct token_parts prompt;
 
     if (work_note(tools, t->in.work_hash, e))
         return -1;

@@ -129,6 +129,14 @@ struct str plan_env_texts(const struct plan *p)
     return p->made.env ? buf_str(&p->made.env->texts) : (struct str){0};
 }
 
+struct token_parts plan_one_part(const struct plan *p, struct token_span ids)
+{
+    struct token_span *part = ARENA_NEW(p->arena, struct token_span);
+
+    *part = ids;
+    return token_parts_of(part);
+}
+
 /* Returns the prepared messages. Some may be in the forest already. */
 static const struct new_messages *prepared_messages(const struct plan *p)
 {

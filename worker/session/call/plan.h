@@ -92,9 +92,10 @@ struct plan {
     /* Input and results of session_prepare_render. Nothing else of the plan changes meanwhile,
      * because other calls of the session read it. */
     struct {
-        int32_t *stored;          /* the parent's ids, with space after them */
-        bool stored_known;        /* the model has every id that the session stores */
-        struct token_span prompt; /* the prompt that was made */
+        struct token_span *stored; /* the parent's ids (checkpoint_parts) */
+        size_t stored_parts;
+        bool stored_known;         /* the model has every id that the session stores */
+        struct token_parts prompt; /* the prompt that was made */
         size_t reused;
         uint32_t n_context, n_close, trim;
         bool audits; /* input: the suffix must be compared with the rendering of the whole chat */
@@ -188,6 +189,9 @@ bool plan_bulk_record(struct plan *p, const struct session_answer *answers, size
 
 /* Returns the ids that the call adds before its answers, without the first `common`. */
 struct token_span plan_own_context(const struct plan *p, uint32_t common);
+
+/* Returns ids that are in one place, as a part in the arena. */
+struct token_parts plan_one_part(const struct plan *p, struct token_span ids);
 
 /* Returns the plan in progress with this call number, or NULL. */
 struct plan *plan_find(struct session *s, uint64_t call);

@@ -30,13 +30,14 @@ int plan_count_images(struct plan *p, struct err *e)
 int plan_check_images(const struct plan *p, struct err *e)
 {
     const struct vision *v = model_info(p->session->store->model)->vision;
-    struct token_span ids = p->made.prompt;
+    struct token_parts all = p->made.prompt;
     uint32_t n = 0;
 
     if (p->pub.images == 0)
         return 0;
-    for (size_t i = 0; i < ids.n; i++)
-        n += ids.at[i] == v->pad;
+    for (size_t k = 0; k < all.n_parts; k++)
+        for (size_t i = 0; i < all.parts[k].n; i++)
+            n += all.parts[k].at[i] == v->pad;
     if (n == p->pub.images)
         return 0;
     return err_field(e, "messages",

@@ -3,7 +3,7 @@
  * records.
  *
  *   session_prepare_position   in a task: the walk; then the position (policy, cause)
- *   session_prepare_path       in a task: reads back what its path lacks; a copy of the stored ids
+ *   session_prepare_path       in a task: reads back what its path lacks; finds the stored ids
  *   session_prepare_render     on the loop or in a helper: the prompt, from the model's template
  *   session_prepare_end        in a task: limits, the call's number
  *
@@ -45,6 +45,13 @@ static void use_stored_spelling(struct plan *p)
     p->chat.messages = all;
 }
 
+/* Uses ids that are in one place, and not stored yet, as the prompt. */
+static void use_whole(struct plan *p, struct token_span ids)
+{
+    p->made.prompt = plan_one_part(p, ids);
+    p->made.n_context = (uint32_t)ids.n;
+}
+
 /* Renders the whole prompt into made.prompt. */
 static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
@@ -58,28 +65,23 @@ static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err
     at = arena_alloc(p->arena, ids.n * sizeof(*at));
     if (ids.n)
         memcpy(at, ids.at, ids.n * sizeof(*at));
-    p->made.prompt = (struct token_span){at, ids.n};
-    p->made.n_context = (uint32_t)ids.n;
+    use_whole(p, (struct token_span){at, ids.n});
     vec_done(&ids);
     return 0;
 }
 
-/* Space for a usual suffix after the stored ids, so that the ids are copied only once. */
-enum { SUFFIX_ROOM = 4096 };
-
-/* Appends the suffix to the stored ids, without those that the suffix trims. */
+/* Appends the suffix to the stored ids, without those that the suffix trims: they are among the
+ * parent's answer, which is the last part. */
 static void prompt_append(struct plan *p, const struct model_suffix *x)
 {
-    size_t kept = p->parent->total - x->trim, n = kept + x->ids.n;
-    int32_t *at = p->made.stored;
+    size_t kept = p->parent->total - x->trim, n = p->made.stored_parts;
+    int32_t *at = arena_alloc(p->arena, x->ids.n * sizeof(*at));
 
-    if (n > p->parent->total + SUFFIX_ROOM) {
-        at = arena_alloc(p->arena, n * sizeof(*at));
-        memcpy(at, p->made.stored, kept * sizeof(*at));
-    }
     if (x->ids.n)
-        memcpy(at + kept, x->ids.at, x->ids.n * sizeof(*at));
-    p->made.prompt = (struct token_span){at, n};
+        memcpy(at, x->ids.at, x->ids.n * sizeof(*at));
+    p->made.stored[n - 1].n -= x->trim;
+    p->made.stored[n] = (struct token_span){at, x->ids.n};
+    p->made.prompt = (struct token_parts){p->made.stored, n + 1, kept + x->ids.n};
     p->made.reused = kept;
     p->made.n_context = (uint32_t)x->ids.n;
     p->made.n_close = x->close;
@@ -99,7 +101,7 @@ static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, st
 {
     const struct session *s = p->session;
     struct model_suffix x = {0};
-    struct model_tail tail = {{p->made.stored, p->parent->total}, p->parent->cut};
+    struct model_tail tail = {p->made.stored[p->made.stored_parts - 1], p->parent->cut};
     int rc;
 
     model_scratch_audit(scratch, p->made.audits || AUDITS_ALL);
@@ -184,7 +186,7 @@ static void fill_exhausted(struct plan *p)
     checkpoint_copy(t, ids);
     p->kept = p->rollback ? chains_kept(p->session, t, ids) : 0;
     p->pub.reused = p->rollback ? p->kept : t->total;
-    p->pub.prompt = (struct token_span){ids, p->pub.reused};
+    p->pub.prompt = plan_one_part(p, (struct token_span){ids, p->pub.reused});
 }
 
 /* Returns how many tokens the session may still hold. A call without space is exhausted, which is
@@ -233,16 +235,19 @@ static int limit_answer(struct plan *p, const struct session_call_input *in, str
 static int check_ids(const struct plan *p, struct err *e)
 {
     uint32_t size = model_info(p->session->store->model)->vocab_size;
-    struct token_span ids = p->made.prompt;
-    size_t i = p->made.stored_known ? p->made.reused : 0;
+    struct token_parts all = p->made.prompt;
+    size_t known = p->made.stored_known ? p->made.reused : 0, at = 0;
 
-    while (i < ids.n && (uint32_t)ids.at[i] < size)
-        i++;
-    if (i == ids.n || size == 0)
-        return 0;
-    return err_set(e, ERR_FOREIGN,
-                   "token %zu of this conversation is %d; this model's ids are 0 to %u", i,
-                   ids.at[i], size - 1);
+    for (size_t k = 0; k < all.n_parts && size > 0; at += all.parts[k++].n) {
+        struct token_span ids = all.parts[k];
+
+        for (size_t i = known > at ? MIN_OF(known - at, ids.n) : 0; i < ids.n; i++)
+            if ((uint32_t)ids.at[i] >= size)
+                return err_set(e, ERR_FOREIGN,
+                               "token %zu of this conversation is %d; this model's ids are 0 to %u",
+                               at + i, ids.at[i], size - 1);
+    }
+    return 0;
 }
 
 /* --- prepare --- */
@@ -357,8 +362,7 @@ MAY_PAUSE static int find_position(struct session *s, struct plan *p,
 {
     if (!p->chat.messages) {
         p->pub.cause = CAUSE_NEW_ROOT;
-        p->made.prompt = in->raw;
-        p->made.n_context = (uint32_t)in->raw.n;
+        use_whole(p, in->raw);
         return in->raw.n == 0 ? err_field(e, "prompt", "the prompt is empty") : 0;
     }
     if (match_history(s, p, e) || choose_position(s, p, e) || plan_count_images(p, e))
@@ -367,14 +371,13 @@ MAY_PAUSE static int find_position(struct session *s, struct plan *p,
     return 0;
 }
 
-/* Copies the stored ids of the path, which must be in memory. */
-static void copy_stored(struct session *s, struct plan *p)
+/* Finds the stored ids of the path, which must be in memory and stay there while the plan holds
+ * it. */
+static void find_stored(struct session *s, struct plan *p)
 {
     if (!p->parent || p->text)
         return;
-    p->made.stored =
-        arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) * sizeof(*p->made.stored));
-    checkpoint_copy(p->parent, p->made.stored);
+    p->made.stored = checkpoint_parts(p->parent, p->arena, &p->made.stored_parts);
     p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
     p->made.audits = audit_is_due(s->store);
 }
@@ -419,7 +422,7 @@ int session_prepare_path(struct session_plan *pub, struct err *e)
 
     if (plan_read_path(p, e))
         return -1;
-    copy_stored(p->session, p);
+    find_stored(p->session, p);
     return 0;
 }
 
@@ -483,7 +486,7 @@ static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err
 
 /* Renders nothing for a completion or a text capture. */
 int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,
-                           struct token_span *ret, struct err *e)
+                           struct token_parts *ret, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     int rc = p->chat.messages && !p->text ? make_prompt(p, scratch, e) : 0;
@@ -563,7 +566,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e)
 {
-    struct token_span prompt;
+    struct token_parts prompt;
 
     if (session_prepare_position(s, a, in, ret, e))
         return -1;

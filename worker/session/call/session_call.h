@@ -57,11 +57,11 @@ struct session_call_input {
 /* A plan: the position of one call. The caller may read the fields. Either session_apply of the
  * commit or session_release frees the struct, never both. */
 struct session_plan {
-    uint64_t call;            /* number of this call in its session, from 0 */
-    bool ran;                 /* the policy's engines have answered the session itself */
-    struct token_span prompt; /* exact ids to send; valid as long as the plan */
-    size_t reused;            /* number of these ids that were stored before */
-    uint32_t images;          /* pictures in the prompt; each is one id */
+    uint64_t call;             /* number of this call in its session, from 0 */
+    bool ran;                  /* the policy's engines have answered the session itself */
+    struct token_parts prompt; /* exact ids to send; valid as long as the plan */
+    size_t reused;             /* number of these ids that were stored before */
+    uint32_t images;           /* pictures in the prompt; each is one id */
     /* number of additional ids that the engine makes of all pictures */
     uint64_t image_extra;
     uint32_t rows_known[ROWS_KINDS]; /* number of stored rows, from the first position on, */
@@ -107,7 +107,7 @@ MAY_PAUSE int session_prepare_position(struct session *s, struct arena *a,
                                        struct session_plan **ret, struct err *e);
 MAY_PAUSE int session_prepare_path(struct session_plan *p, struct err *e);
 int session_prepare_render(struct session_plan *p, struct model_scratch *scratch,
-                           struct token_span *ret, struct err *e);
+                           struct token_parts *ret, struct err *e);
 MAY_PAUSE int session_prepare_end(struct session_plan *p, const struct session_call_input *in,
                                   struct err *e);
 

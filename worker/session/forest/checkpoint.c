@@ -218,6 +218,42 @@ void checkpoint_copy(const struct checkpoint *t, int32_t *out)
     }
 }
 
+/* Puts the first n ids of the run and its bases before `end`. Returns the first part. */
+static struct token_span *put_run(const struct context_run *r, uint32_t n, struct token_span *end)
+{
+    for (; r && n > 0; r = r->base) {
+        if (n > r->base_n)
+            *--end = (struct token_span){(const int32_t *)(const void *)payload_bytes(r->payload),
+                                         n - r->base_n};
+        n = MIN_OF(n, r->base_n);
+    }
+    return end;
+}
+
+/* Goes through the path like checkpoint_copy. */
+struct token_span *checkpoint_parts(const struct checkpoint *t, struct arena *a, size_t *ret_n)
+{
+    uint32_t limit = t->total;
+    size_t most = 0;
+    struct token_span *all, *first;
+
+    for (const struct checkpoint *u = t; u; u = u->parent)
+        most += 2 + u->context.depth;
+    all = arena_alloc(a, (most + 1) * sizeof(*all));
+    first = all + most;
+    for (; t; t = t->parent) {
+        uint32_t start = checkpoint_start(t), before = start - t->n_context;
+
+        if (limit > start)
+            *--first = (struct token_span){checkpoint_ids(t), limit - start};
+        if (limit > before)
+            first = put_run(&t->context, MIN_OF(limit, start) - before, first);
+        limit = MIN_OF(limit, before);
+    }
+    *ret_n = (size_t)(all + most - first);
+    return first;
+}
+
 /* Copies the run's ids in [from, to) to their positions in `out`, which begins with position
  * `from`. */
 static void run_copy_part(const struct context_run *r, uint32_t from, uint32_t to, int32_t *out)

@@ -5,6 +5,7 @@
  * and not on the session. */
 
 #include "common/base/buf.h"
+#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "worker/session/call/plan.h"
 #include "worker/session/call/session_answer.h"
@@ -26,9 +27,15 @@ enum { ANSWER_SPANS = 12 };
 
 struct token_span plan_own_context(const struct plan *p, uint32_t common)
 {
-    struct token_span all = p->pub.prompt;
+    const struct token_parts *all = &p->pub.prompt;
+    struct token_span last = {0};
 
-    return (struct token_span){all.at + all.n - p->n_context + common, p->n_context - common};
+    if (all->n_parts > 0)
+        last = all->parts[all->n_parts - 1];
+    CHECK(p->n_context <= last.n && common <= p->n_context);
+    if (last.n == 0)
+        return last;
+    return (struct token_span){last.at + last.n - p->n_context + common, p->n_context - common};
 }
 
 static size_t numbers_of(const struct session_answer *a)

@@ -130,10 +130,18 @@ static void put_place(struct buf *b, const struct plan *p)
 static uint64_t hash_sent(const struct plan *p)
 {
     const struct checkpoint *parent = p->parent;
-    struct token_span all = p->pub.prompt;
+    const struct token_parts *all = &p->pub.prompt;
     size_t from = parent && parent->sent ? checkpoint_start(parent) : 0;
+    uint64_t hash = from ? parent->sent : IDS_HASH_NONE;
 
-    return ids_hash(from ? parent->sent : IDS_HASH_NONE, all.at + from, all.n - from);
+    for (size_t k = 0; k < all->n_parts; k++) {
+        struct token_span part = all->parts[k];
+        size_t skipped = MIN_OF(from, part.n);
+
+        from -= skipped;
+        hash = ids_hash(hash, part.at + skipped, part.n - skipped);
+    }
+    return hash;
 }
 
 /* Writes the tokens between parent and answers, and the cause of the call's position. */
@@ -432,13 +440,13 @@ static void settle_upstream(struct plan *p, struct session_answer *answers, size
     p->text = !has_ids(p, answers, n);
     for (size_t i = 0; i < n && p->text; i++)
         drop_ids(&answers[i]);
-    p->pub.prompt = (struct token_span){0};
+    p->pub.prompt = (struct token_parts){0};
     if (!p->text)
-        p->pub.prompt = answers[0].prompt;
+        p->pub.prompt = plan_one_part(p, answers[0].prompt);
     p->n_context = (uint32_t)p->pub.prompt.n;
     if (p->text || !p->parent)
         return;
-    if (checkpoint_begins(p->parent, p->pub.prompt.at, p->pub.prompt.n))
+    if (checkpoint_begins(p->parent, answers[0].prompt.at, answers[0].prompt.n))
         p->n_context -= p->parent->total;
     else
         p->parent = NULL;

@@ -90,7 +90,7 @@ TEST(builtin, echoes_the_last_user_turn)
                                     "<|im_start|>assistant\n"),
                                 false, &prompt, &e),
                  0);
-    q.prompt = (struct token_span){prompt.at, prompt.n};
+    q.prompt = token_parts_of(&(struct token_span){prompt.at, prompt.n});
     ask(&r, &q, &out);
     check(&out, "stop:hello\nyou<|im_end|>");
     s.max_tokens = 3;
@@ -116,16 +116,20 @@ static void echo_is(const struct rig *r, struct encoder *enc, const char *sent, 
 {
     struct sampling s = {0};
     struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
+    struct token_span parts[3];
     struct token_vec prompt = {0}, ids = {0};
     struct builtin_answer a;
     struct buf text = {0};
+    size_t n;
 
     buf_printf(&text,
                "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n%s<|im_end|>\n"
                "<|im_start|>assistant\n",
                sent);
-    q.prompt.n = encoded(enc, buf_str(&text), &prompt);
-    q.prompt.at = prompt.at;
+    n = encoded(enc, buf_str(&text), &prompt);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        parts[i] = (struct token_span){prompt.at + i * n / 3, (i + 1) * n / 3 - i * n / 3};
+    q.prompt = (struct token_parts){parts, ARRAY_LEN(parts), n};
     cr_assert_eq(builtin_answer(r->builtin, &q, &a, NULL), 0);
     cr_assert_eq(a.ids.n, encoded(enc, str_cstr(want), &ids) + 1, "of '%s'", sent);
     cr_assert(ids.n == 0 || memcmp(a.ids.at, ids.at, ids.n * sizeof(*ids.at)) == 0, "of '%s'",
@@ -297,7 +301,7 @@ static size_t comes_by(bool stream)
         buf_add_c(&text, 'x');
     buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n");
     cr_assert_eq(encoder_encode(enc, buf_str(&text), false, &prompt, &e), 0);
-    q.prompt = (struct token_span){prompt.at, prompt.n};
+    q.prompt = token_parts_of(&(struct token_span){prompt.at, prompt.n});
     cr_assert_eq(engine_builtin.open(&engine_builtin, l, &target, &r.opt, &replica, &e), 0, "%s",
                  e.text);
     (void)engine_builtin.start(replica, &q, &events, &h);
@@ -410,7 +414,7 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
 
     *ret = (struct ended){0};
     encode_long_prompt(&r, &prompt);
-    q.prompt = (struct token_span){prompt.at, prompt.n};
+    q.prompt = token_parts_of(&(struct token_span){prompt.at, prompt.n});
     cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop)), &s.stop, &e), 0);
     cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop_ids)), &s.stop_token_ids, &e), 0);
     if (how > 0) {
@@ -496,7 +500,7 @@ TEST(builtin, what_is_long_by_its_size)
 
         for (size_t k = 0; k < cases[i].n; k++)
             ids[k] = 'a';
-        q.prompt = (struct token_span){ids, cases[i].n};
+        q.prompt = token_parts_of(&(struct token_span){ids, cases[i].n});
         cr_expect_eq(builtin_is_long(r.builtin, &q), cases[i].helped, "%zu", cases[i].n);
         cr_expect_eq(builtin_takes_long(r.builtin, &q), cases[i].several, "%zu", cases[i].n);
         free(ids);

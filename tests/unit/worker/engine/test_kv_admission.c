@@ -141,8 +141,9 @@ static struct engine_call *ask(size_t pool, struct engine_request q, struct aske
     static const struct engine_events events = {.done = told_done, .failed = told_failed};
     static const struct sampling sampling = {
         .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1, .max_tokens = 10};
+    static const struct token_span ten = {long_prompt, 10};
 
-    q.prompt = (struct token_span){long_prompt, 10};
+    q.prompt = token_parts_of(&ten);
     q.sampling = &sampling;
     return engine_start(node.pools[pool], &q, &events, a);
 }

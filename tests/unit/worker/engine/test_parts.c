@@ -60,6 +60,7 @@ TEST(fair_queue, who_has_more_than_a_share_gives_way)
 
 static void expect_ids(const int32_t *ids, size_t n)
 {
+    struct token_span parts[] = {{ids, n / 3}, {ids + n / 3, 0}, {ids + n / 3, n - n / 3}};
     struct buf got = {0}, want = {0};
     struct json_out o = json_out_to(&got);
 
@@ -67,7 +68,7 @@ static void expect_ids(const int32_t *ids, size_t n)
     for (size_t i = 0; i < n; i++)
         buf_printf(&want, "%s%d", i > 0 ? "," : "", ids[i]);
     buf_add_c(&want, ']');
-    wire_ids(&o, (struct token_span){ids, n});
+    wire_ids(&o, (struct token_parts){parts, ARRAY_LEN(parts), n});
     cr_expect(str_eq(buf_str(&got), buf_str(&want)), "%.*s", (int)MIN_OF(got.len, 200u), got.p);
     buf_done(&got);
     buf_done(&want);
@@ -95,12 +96,13 @@ TEST(wire_write, long_prompts_take_what_they_need)
     enum { LONG = 400000 };
 
     static int32_t ids[LONG];
+    struct token_span parts[] = {{ids, 10}, {ids + 10, LONG - 10}};
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
 
     for (int32_t i = 0; i < LONG; i++)
         ids[i] = i % 1000;
-    wire_ids(&o, (struct token_span){ids, LONG});
+    wire_ids(&o, (struct token_parts){parts, ARRAY_LEN(parts), LONG});
     cr_expect_leq(text.cap, 2 << 20, "%zu bytes", text.cap);
     buf_done(&text);
     for (size_t n = 1; n < LONG; n = n * 3 + 1)

@@ -150,8 +150,10 @@ static const struct sampling ten_tokens = {
 
 static struct engine_request request(const char *session)
 {
+    static const struct token_span one = {prompt, 3};
+
     return (struct engine_request){
-        .session_id = str_cstr(session), .prompt = {prompt, 3}, .sampling = &ten_tokens};
+        .session_id = str_cstr(session), .prompt = token_parts_of(&one), .sampling = &ten_tokens};
 }
 
 static struct engine_call *ask(const struct engine_request *r, struct client *c)
@@ -478,7 +480,8 @@ TEST(engine_pool, an_aborted_answer_is_gone_on_with)
     expect_attempts(2);
     again = rig.attempts[1].req;
     cr_assert_eq(again->prompt.n, 5);
-    cr_assert_eq(memcmp(again->prompt.at, with_piece, sizeof(with_piece)), 0);
+    cr_assert_eq(again->prompt.n_parts, 1);
+    cr_assert_eq(memcmp(again->prompt.parts[0].at, with_piece, sizeof(with_piece)), 0);
     cr_assert_eq(again->sampling->max_tokens, 8);
     answer(1, ENGINE_STOP, out + 2, 2);
     cr_assert_str_eq(c.answer, "7 8 9 10 ");

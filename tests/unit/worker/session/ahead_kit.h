@@ -5,6 +5,7 @@
 
 #include "kit.h"
 #include "worker/session/record/record.h"
+#include "worker/text/tokens/span.h"
 
 struct session_answer;
 
@@ -39,6 +40,12 @@ void ahead_same(struct session *s, const struct session_answer *answers, uint32_
 /* Reads back the path that ends at t in one step. Returns 0, or -1 with k->err. */
 struct checkpoint;
 int ahead_recall(struct kit *k, const struct checkpoint *t);
+
+/* Copies ids to the kit's arena. */
+struct token_span ahead_ids(struct kit *k, struct token_parts ids);
+
+/* Makes the prompt of a plan, and copies it to the kit's arena. */
+struct token_span ahead_prompt(struct kit *k, struct session_plan *p);
 
 /* Applies a fragment, such as one of a snapshot. Returns 0, or -1 with k->err. */
 int ahead_fragment(struct kit *k, uint64_t call, uint64_t before, uint64_t piece,

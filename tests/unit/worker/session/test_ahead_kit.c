@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "testing.h"
 #include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/record/call_bulk.h"
 #include "worker/session/record/commit.h"
@@ -184,6 +185,22 @@ void ahead_same(struct session *s, const struct session_answer *answers, uint32_
         cr_assert_eq(t->total, t->n_context + t->n + (t->parent ? t->parent->total : 0) - t->trim);
         cr_assert(t->node && t->node->newest);
     }
+}
+
+struct token_span ahead_ids(struct kit *k, struct token_parts ids)
+{
+    int32_t *at = arena_alloc(&k->arena, ids.n * sizeof(*at));
+
+    token_parts_copy(ids, 0, ids.n, at);
+    return (struct token_span){at, ids.n};
+}
+
+struct token_span ahead_prompt(struct kit *k, struct session_plan *p)
+{
+    struct token_parts made;
+
+    cr_assert_eq(session_prepare_render(p, NULL, &made, &k->err), 0, "%s", k->err.text);
+    return ahead_ids(k, made);
 }
 
 int ahead_fragment(struct kit *k, uint64_t call, uint64_t before, uint64_t piece, const char *bytes)

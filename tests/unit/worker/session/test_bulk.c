@@ -89,6 +89,24 @@ static void same_odds(const struct kit *k, size_t checkpoint)
     }
 }
 
+/* The parts of a path have the same ids as its copy. */
+static void same_parts(const struct checkpoint *t, const int32_t *ids)
+{
+    int32_t *x = calloc(t->total, sizeof(*x));
+    struct arena a = {0};
+    struct token_parts p = {.n = t->total};
+
+    p.parts = checkpoint_parts(t, &a, &p.n_parts);
+    token_parts_copy(p, 0, p.n, x);
+    cr_assert_arr_eq(x, ids, t->total * sizeof(*x));
+    for (uint32_t from = 0; from + 7 <= t->total; from += 97) {
+        token_parts_copy(p, from, 7, x);
+        cr_assert_arr_eq(x, ids + from, 7 * sizeof(*x));
+    }
+    arena_done(&a);
+    free(x);
+}
+
 /* Compares the ids on the path with those of a session that was recorded without fragments. */
 static void same_path(const struct checkpoint *a, const struct checkpoint *b)
 {
@@ -99,6 +117,7 @@ static void same_path(const struct checkpoint *a, const struct checkpoint *b)
     checkpoint_copy(b, y);
     cr_assert_arr_eq(x, y, a->total * sizeof(*x));
     cr_assert_eq(a->sent, b->sent);
+    same_parts(a, x);
     free(x);
     free(y);
 }

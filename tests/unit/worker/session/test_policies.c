@@ -102,9 +102,10 @@ TEST(chains, closed_by_a_call_that_rolled_it_back)
                     "01234567890123456789") "]",
                 NULL);
     cr_assert(p && p->exhausted);
+    cr_assert_eq(p->prompt.n_parts, 1);
     n = p->prompt.n;
-    cr_expect_eq(p->prompt.at[n - 1], 257);
-    cr_expect_eq(p->prompt.at[n - 2], 'r');
+    cr_expect_eq(p->prompt.parts[0].at[n - 1], 257);
+    cr_expect_eq(p->prompt.parts[0].at[n - 2], 'r');
     cr_expect_eq(kit_answer(&k, p, "", false), 0);
     cr_expect_eq(kit_count(&k, "num_trajectories"), 1);
     cr_expect_eq(kit_count(&k, "rollback_count"), 1);

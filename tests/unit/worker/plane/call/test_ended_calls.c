@@ -148,8 +148,9 @@ static void ask_engine(struct model_call *t, struct sample *r)
 {
     static const struct sampling sampling = SAMPLING_DEFAULTS;
     static const int32_t prompt[] = {1};
+    static const struct token_span one = {prompt, 1};
     struct engine_request q = {.session_id = t->in.session_id,
-                               .prompt = {prompt, 1},
+                               .prompt = token_parts_of(&one),
                                .sampling = &sampling,
                                .unwanted = &t->failing};
 
