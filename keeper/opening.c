@@ -140,8 +140,7 @@ size_t opening_claim_folders(struct fleet_keeper *k)
         ownership_claim_first(k, (uint32_t)index);
         claimed += index / FLEET_BLOCK_SIZE == k->entry.block;
     }
-    if (d)
-        (void)closedir(d);
+    (void)file_end_entries(d, k->h->state_dir);
     return claimed;
 }
 

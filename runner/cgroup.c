@@ -20,6 +20,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/log.h"
+#include "common/os/file.h"
 
 enum { LINE = 4096, REMOVE_TRIES = 50 };
 
@@ -78,11 +79,12 @@ static int write_control_file(const char *folder, const char *name, const char *
  * last process has ended, which takes a moment after the kill. So rmdir is repeated. */
 static void kill_groups(const char *folder)
 {
-    DIR *d = opendir(folder);
     const struct dirent *one;
+    DIR *d;
 
     (void)write_control_file(folder, "cgroup.kill", "1");
-    while (d && (one = readdir(d))) {
+    d = opendir(folder);
+    while (d && (one = file_next_entry(d))) {
         char *path =
             one->d_type == DT_DIR && one->d_name[0] != '.' ? path_join(folder, one->d_name) : NULL;
 
@@ -90,8 +92,7 @@ static void kill_groups(const char *folder)
             (void)usleep(10000);
         free(path);
     }
-    if (d)
-        (void)closedir(d);
+    (void)file_end_entries(d, folder);
     (void)rmdir(folder);
 }
 
@@ -101,7 +102,7 @@ static void end_leftovers(const char *group)
     DIR *d = opendir(group);
     const struct dirent *one;
 
-    while (d && (one = readdir(d))) {
+    while (d && (one = file_next_entry(d))) {
         char *path;
         int fd;
 
@@ -117,8 +118,7 @@ static void end_leftovers(const char *group)
             close(fd);
         free(path);
     }
-    if (d)
-        (void)closedir(d);
+    (void)file_end_entries(d, group);
 }
 
 void cgroup_open(void)

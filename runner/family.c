@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/vec.h"
+#include "common/os/file.h"
 
 /* Reads parent and state of a process from its stat line. Returns false if it has ended. */
 static bool read_stat(pid_t pid, struct relative *ret)
@@ -55,15 +56,14 @@ static void read_processes(struct relatives *all)
     DIR *proc = opendir("/proc");
     const struct dirent *d;
 
-    while (proc && (d = readdir(proc))) {
+    while (proc && (d = file_next_entry(proc))) {
         struct relative one;
 
         if (isdigit((unsigned char)d->d_name[0]) &&
             read_stat((pid_t)strtol(d->d_name, NULL, 10), &one))
             *vec_push(all) = one;
     }
-    if (proc)
-        (void)closedir(proc);
+    (void)file_end_entries(proc, "/proc");
 }
 
 static int by_pid(const void *a, const void *b)

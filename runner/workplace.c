@@ -24,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/os/file.h"
 #include "common/os/file_lock.h"
 #include "runner/execution.h"
 
@@ -155,11 +156,9 @@ static bool is_empty(const char *path)
     const struct dirent *one;
     bool empty = d != NULL;
 
-    while (d && empty && (one = readdir(d)))
+    while (d && empty && (one = file_next_entry(d)))
         empty = strcmp(one->d_name, ".") == 0 || strcmp(one->d_name, "..") == 0;
-    if (d)
-        (void)closedir(d);
-    return empty;
+    return file_end_entries(d, path) == 0 && empty;
 }
 
 static void remove_spares(struct workplaces *w)
@@ -280,11 +279,10 @@ static void find_leftovers(struct workplaces *w)
     DIR *d = opendir(w->x->options->work);
     const struct dirent *one;
 
-    while (d && (one = readdir(d)))
+    while (d && (one = file_next_entry(d)))
         if (is_attempt_name(one->d_name))
             *vec_push(&w->leftovers) = path_in_work(w, one->d_name, "");
-    if (d)
-        (void)closedir(d);
+    (void)file_end_entries(d, w->x->options->work);
     if (w->leftovers.n == 0)
         return;
     log_info(NULL, "removing what an executor before left", LOG_T("folder", w->x->options->work),

@@ -262,34 +262,42 @@ static void count_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t 
     t->damaged += !last;
 }
 
+/* Closes a folder, and lists it as left out if it was not read to its end. */
+static void end_folder(struct support_bundle *s, DIR *d, const char *path)
+{
+    if (file_end_entries(d, path))
+        buf_printf(&s->left_out, "journals.txt: %s: %s\n", path, strerror(errno));
+}
+
 /* Counts the files in a folder and their bytes. */
-static void measure_folder(const char *path, unsigned long long *files, unsigned long long *bytes)
+static void measure_folder(struct support_bundle *s, const char *path, unsigned long long *files,
+                           unsigned long long *bytes)
 {
     DIR *d = opendir(path);
     const struct dirent *entry;
     struct stat st;
 
     *files = *bytes = 0;
-    while (d && (entry = readdir(d))) {
+    while (d && (entry = file_next_entry(d))) {
         if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
         ++*files;
         *bytes += (unsigned long long)st.st_size;
     }
-    if (d)
-        (void)closedir(d);
+    end_folder(s, d, path);
 }
 
-static void add_journal(const char *state_dir, const char *name, struct buf *out)
+static void add_journal(struct support_bundle *s, const char *name, struct buf *out)
 {
     static const struct scan_events events = {.record = count_record, .damage = count_damage};
+    const char *state_dir = s->config->state_dir;
     struct support_tally t = {0};
     unsigned long long files, bytes;
     struct buf path = {0};
     struct err e;
 
     buf_printf(&path, "%s/%s%c", state_dir, name, 0);
-    measure_folder(path.p, &files, &bytes);
+    measure_folder(s, path.p, &files, &bytes);
     buf_printf(out, "%s: %llu files, %llu bytes", name, files, bytes);
     if (scan_journal(path.p, &events, &t, &e))
         buf_printf(out, "; not readable as a journal\n");
@@ -298,7 +306,7 @@ static void add_journal(const char *state_dir, const char *name, struct buf *out
                    t.bytes, t.torn, t.damaged);
     path.len = 0;
     buf_printf(&path, "%s/%s/spool%c", state_dir, name, 0);
-    measure_folder(path.p, &files, &bytes);
+    measure_folder(s, path.p, &files, &bytes);
     if (files)
         buf_printf(out, "%s/spool: %llu files, %llu bytes\n", name, files, bytes);
     buf_done(&path);
@@ -312,18 +320,18 @@ static int add_journals(struct support_bundle *s, struct err *e)
     struct buf out = {0};
     int rc;
 
-    while (d && (entry = readdir(d))) {
+    while (d && (entry = file_next_entry(d))) {
         unsigned index;
         char end;
 
         if (strcmp(entry->d_name, "dispatcher") == 0 ||
             sscanf(entry->d_name, "worker-%u%c", &index, &end) == 1) /* NOLINT */
-            add_journal(s->config->state_dir, entry->d_name, &out);
+            add_journal(s, entry->d_name, &out);
     }
-    if (!d)
-        buf_printf(&s->left_out, "journals.txt: %s: %s\n", s->config->state_dir, strerror(errno));
     if (d)
-        (void)closedir(d);
+        end_folder(s, d, s->config->state_dir);
+    else
+        buf_printf(&s->left_out, "journals.txt: %s: %s\n", s->config->state_dir, strerror(errno));
     rc = add_file(s, "journals.txt", buf_str(&out), e);
     buf_done(&out);
     return rc;

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
+
 enum { READ_BYTES = 4096 };
 
 /* Returns the number of bytes to ask for: the whole file and one more, so that one read also sees
@@ -52,6 +54,19 @@ struct dirent *file_next_entry(DIR *d)
 {
     errno = 0;
     return readdir(d);
+}
+
+int file_end_entries(DIR *d, const char *path)
+{
+    int failure = !d && (errno == ENOENT || errno == ENOTDIR) ? 0 : errno;
+
+    if (d)
+        (void)closedir(d);
+    if (failure)
+        log_warn(NULL, "a folder was not read to its end", LOG_T("folder", path),
+                 LOG_T("reason", strerror(failure)));
+    errno = failure;
+    return failure ? -1 : 0;
 }
 
 int file_check_end(FILE *f, const char *name, struct err *e)

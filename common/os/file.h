@@ -33,6 +33,11 @@ int file_check_end(FILE *f, const char *name, struct err *e);
  */
 struct dirent *file_next_entry(DIR *d);
 
+/* Closes a folder after the last file_next_entry. d = NULL: opendir failed. Returns 0 if all
+ * entries were read, or if there is no such folder. Otherwise logs a warning and returns -1 with
+ * errno. */
+int file_end_entries(DIR *d, const char *path);
+
 /* Makes the file `path` of these bytes, readable by its owner only. It writes `part` in the same
  * folder and renames it, so `path` is whole or does not exist. durable: the bytes are on the disk
  * before the rename (file_sync_folder does it for the name). Returns 0, or -1 with errno; then

@@ -127,8 +127,7 @@ static uint64_t measure_age(const char *path)
     while (d && (entry = file_next_entry(d)))
         if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             newest = MAX_OF(newest, (uint64_t)st.st_mtime * 1000);
-    if (d)
-        (void)closedir(d);
+    (void)file_end_entries(d, path);
     return now > newest ? now - newest : 0;
 }
 

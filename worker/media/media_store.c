@@ -482,17 +482,15 @@ void media_store_drop(const struct media_store *m, struct str session_id)
 
     media_fill_paths(m, session_id, STR("00"), &p);
     d = opendir(p.folder);
-    if (!d)
-        return;
-    while ((entry = readdir(d))) {
+    while (d && (entry = file_next_entry(d))) {
         if (entry->d_name[0] == '.')
             continue;
         media_fill_paths(m, session_id, str_cstr(entry->d_name), &p);
         (void)unlink(p.own);
         drop_copy(p.copy);
     }
-    (void)closedir(d);
-    (void)rmdir(p.folder);
+    if (file_end_entries(d, p.folder) == 0)
+        (void)rmdir(p.folder);
 }
 
 size_t media_store_sweep(const struct media_store *m, const struct media_sweep *w)
@@ -504,9 +502,7 @@ size_t media_store_sweep(const struct media_store *m, const struct media_sweep *
 
     (void)snprintf(path, sizeof(path), "%s/sessions", m->root);
     d = opendir(path);
-    if (!d)
-        return 0;
-    while ((entry = readdir(d))) {
+    while (d && (entry = file_next_entry(d))) {
         struct str id = str_cstr(entry->d_name);
 
         if (entry->d_name[0] == '.' || !w->ours(w->ctx, id) || w->kept(w->ctx, id))
@@ -514,6 +510,6 @@ size_t media_store_sweep(const struct media_store *m, const struct media_sweep *
         media_store_drop(m, id);
         n++;
     }
-    (void)closedir(d);
+    (void)file_end_entries(d, path);
     return n;
 }

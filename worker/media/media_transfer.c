@@ -69,11 +69,10 @@ static void each_of_session(const struct media_store *m, struct str id,
 
     media_fill_paths(m, id, STR("00"), &p);
     d = opendir(p.folder);
-    while (d && (entry = readdir(d)))
+    while (d && (entry = file_next_entry(d)))
         if (media_is_file_name(str_cstr(entry->d_name)))
             fn(ctx, id, str_cstr(entry->d_name));
-    if (d)
-        (void)closedir(d);
+    (void)file_end_entries(d, p.folder);
 }
 
 void media_store_each(const struct media_store *m, bool (*wants)(void *ctx, struct str session_id),
@@ -85,11 +84,10 @@ void media_store_each(const struct media_store *m, bool (*wants)(void *ctx, stru
 
     (void)snprintf(path, sizeof(path), "%s/sessions", m->root);
     d = opendir(path);
-    while (d && (entry = readdir(d)))
+    while (d && (entry = file_next_entry(d)))
         if (entry->d_name[0] != '.' && wants(ctx, str_cstr(entry->d_name)))
             each_of_session(m, str_cstr(entry->d_name), fn, ctx);
-    if (d)
-        (void)closedir(d);
+    (void)file_end_entries(d, path);
 }
 
 struct media_arrival *media_arrival_new(const struct media_store *m, struct str session_id,

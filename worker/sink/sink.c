@@ -17,9 +17,7 @@
 
 #include "worker/sink/sink.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,83 +219,9 @@ static void queue_owed(struct sinks *k, struct session_store *store, uint32_t in
                  LOG_U("index", index), LOG_U("sessions", n));
 }
 
-/* Counts the files in a folder whose names have that ending. */
-static size_t count_files(int at, const char *folder, struct str ending)
+static bool has_target(const void *sinks, const char *name)
 {
-    int fd = openat(at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
-    size_t n = 0;
-
-    while (dir && (entry = readdir(dir)))
-        n += str_ends(str_cstr(entry->d_name), ending);
-    if (dir)
-        (void)closedir(dir);
-    else if (fd >= 0)
-        (void)close(fd);
-    return n;
-}
-
-/* Removes entries of groups that a crash left incomplete, also in folders of sinks that are no
- * longer set. The dispatcher sends such an entry again, perhaps to a different worker. */
-static void remove_fragments(int spool, const char *path, const char *name)
-{
-    int fd = openat(spool, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
-    size_t n = 0;
-
-    while (dir && (entry = readdir(dir)))
-        n += target_is_part(str_cstr(entry->d_name)) && unlinkat(fd, entry->d_name, 0) == 0;
-    if (n > 0)
-        log_info(NULL, "entries of groups that were not written to their end are removed",
-                 LOG_T("folder", path), LOG_T("sink", name), LOG_U("files", n));
-    if (dir)
-        (void)closedir(dir);
-    else if (fd >= 0)
-        (void)close(fd);
-}
-
-/* Logs files in a sink's folder that no target sends. They stay, and are logged at every start. */
-static void log_leftovers(const struct sinks *k, int spool, const char *path, const char *name)
-{
-    size_t damaged = count_files(spool, name, STR(".damaged")), waiting, pointed;
-    struct buf sub = {0};
-
-    if (damaged > 0)
-        log_warn(NULL, "damaged exports lie aside in the spool", LOG_T("folder", path),
-                 LOG_T("sink", name), LOG_U("files", damaged));
-    if (find_target(k, name))
-        return;
-    waiting = count_files(spool, name, STR(".msgpack"));
-    buf_printf(&sub, "%s/pointed", name);
-    pointed = count_files(spool, sub.p, STR(".msgpack"));
-    buf_done(&sub);
-    if (waiting + pointed > 0)
-        log_warn(NULL, "files wait for a sink that is not set any more", LOG_T("folder", path),
-                 LOG_T("sink", name), LOG_U("files", waiting), LOG_U("pointed", pointed));
-}
-
-/* Removes incomplete exports and entries from a place's spool, and logs leftover files. */
-static void scan_spool(const struct sinks *k, const char *state_dir, uint32_t index)
-{
-    struct buf path = {0};
-    const struct dirent *entry;
-    DIR *dir;
-
-    buf_printf(&path, "%s/worker-%u/spool", state_dir, index);
-    dir = opendir(path.p);
-    while (dir && (entry = readdir(dir))) {
-        if (str_ends(str_cstr(entry->d_name), STR(".part"))) {
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        } else if (entry->d_name[0] != '.') {
-            remove_fragments(dirfd(dir), path.p, entry->d_name);
-            log_leftovers(k, dirfd(dir), path.p, entry->d_name);
-        }
-    }
-    if (dir)
-        (void)closedir(dir);
-    buf_done(&path);
+    return find_target(sinks, name) != NULL;
 }
 
 int sinks_open_place(struct sinks *k, struct session_store *store, const char *state_dir,
@@ -306,7 +230,7 @@ int sinks_open_place(struct sinks *k, struct session_store *store, const char *s
     struct buf path = {0};
     int rc = 0;
 
-    scan_spool(k, state_dir, index);
+    spool_scan(state_dir, index, has_target, k);
     queue_owed(k, store, index);
     if (!k)
         return 0;

@@ -443,7 +443,7 @@ static uint64_t sweep_pointed(const struct target *t, uint32_t place)
     target_folder(t, place, &path);
     buf_printf(&path, "/pointed");
     dir = opendir(path.p);
-    while (dir && (entry = readdir(dir))) {
+    while (dir && (entry = file_next_entry(dir))) {
         if (fstatat(dirfd(dir), entry->d_name, &st, 0) || !S_ISREG(st.st_mode))
             continue;
         if (st.st_ctim.tv_sec + (int64_t)(t->env->retention_ms / 1000) < now_s)
@@ -451,8 +451,7 @@ static uint64_t sweep_pointed(const struct target *t, uint32_t place)
         else
             bytes += (uint64_t)st.st_blocks * 512;
     }
-    if (dir)
-        (void)closedir(dir);
+    (void)file_end_entries(dir, path.p);
     buf_done(&path);
     return bytes;
 }

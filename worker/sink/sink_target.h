@@ -134,4 +134,9 @@ void target_postpone(struct target *t, const struct err *why);
  * time. */
 void target_sweep(struct target *t);
 
+/* Removes incomplete exports and entries from a place's spool, and logs leftover files. is_set
+ * reports whether a sink of that name is set. */
+void spool_scan(const char *state_dir, uint32_t index,
+                bool (*is_set)(const void *sinks, const char *name), const void *sinks);
+
 #endif

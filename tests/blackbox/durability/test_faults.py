@@ -554,6 +554,14 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(faulty, tmp_path):
     gateway.allow("cannot read")
     gateway.start(wait=False)
     assert gateway.wait() != 0 and gateway.has_line(f"cannot read {state}.*Input/output error")
+    inject("where", "/worker-0")
+    bundle = [BINARY, "support", tmp_path / "bundle", f"--state-dir={state}", f"--log={gateway.log_path}"]
+    assert subprocess.run(bundle, env=env, capture_output=True).returncode == 0
+    assert f"journals.txt: {state}/worker-0: Input/output error" in (tmp_path / "bundle/left-out.txt").read_text()
+    (Path(state) / "worker-0/spool").mkdir()
+    inject("where", "/spool")
+    gateway.start()
+    assert gateway.has_line("a folder was not read to its end.*/spool.*Input/output error")
 
 
 def test_a_lock_that_another_gateway_has_is_no_refusal(faulty):
