@@ -273,6 +273,19 @@ def test_clients_of_a_drained_node_are_sent_on_then_refused(tmp_path):
         b.wait(20)
 
 
+def test_waits_go_on_at_the_next_owner(tmp_path):
+    with Fleet(tmp_path, "ab", lease="1s") as fleet:
+        session = fleet.create("b")
+        path = f"/sessions/{session['session_id']}"
+        waits = [Later(lambda at=fleet[node]: at.get(f"{path}/wait?timeout_s=50", headers=AS_ADMIN, timeout=60)) for node in "ab"]
+        g.wait_until(lambda: fleet["b"].metrics()["rollgate_connections"] > 2, what="both wait")
+        assert fleet["b"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+        g.wait_until(lambda: fleet.owner(index_of(session["session_id"])) == "a", what="the place has moved")
+        assert fleet["a"].post(f"{path}/finalize", {}, headers=AS_ADMIN).status == 200
+        answers = [one.get() for one in waits]
+        assert [(answer.status, answer.json().get("phase")) for answer in answers] == [(200, "finalized")] * 2, [a.text for a in answers]
+
+
 def test_an_accepted_drain_is_carried_out(tmp_path):
     """The other node is lost before the supervisor sees the order. Requests wait until it returns, and none is refused."""
     with Fleet(tmp_path, "ab", lease="1s") as fleet:

@@ -100,20 +100,16 @@ static uint64_t timeout_ms(struct service_request *r)
 }
 
 /* Ends a wait. A worker that is scaled away or replaced hands its waiters back, because its
- * successor can answer them. A node that leaves its fleet has no successor. */
+ * successor can answer them, or the next owner if its node leaves the fleet. */
 static void end_wait(struct service *a, struct exchange *x)
 {
-    const struct board *b = a->heritage->board;
-    bool leaves = atomic_load_explicit(&b->leaving, memory_order_relaxed) != 0;
     struct err e = {0};
 
-    if (!leaves && !atomic_load_explicit(&b->draining, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&a->heritage->board->draining, memory_order_relaxed)) {
         exchange_hand_back(x);
         return;
     }
-    (void)err_set(&e, ERR_DRAINING, "%s",
-                  leaves ? "this node leaves the fleet: wait again"
-                         : "the gateway is shutting down");
+    (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
     respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
 }
 
