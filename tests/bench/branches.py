@@ -1,0 +1,34 @@
+#!/usr/bin/python3
+"""Conversations for scripts/profile, whose binary counts the branches that it takes: growing ones in three dialects, streamed and
+not, with tools to call, over the built-in engine and a stub SGLang, with bytes as tokens and with a small tokenizer.
+"""
+import pathlib
+import tempfile
+
+import order
+from scenes_kit import g
+from stub_engines import StubEngine
+import vision_kit
+
+TURNS = 20
+
+
+def play(**settings):
+    # The sandbox would keep processes from writing what they have counted.
+    gate = g.Gateway(workers=1, routers=1, sandbox="off", **settings).start()
+    order.play(gate, TURNS)
+    if gate.stop() != 0:
+        raise SystemExit(gate.log()[-2000:])
+    gate.destroy()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder, StubEngine("sglang") as stub:
+        model = vision_kit.model_folder(pathlib.Path(folder) / "model", processor=None)
+        for more in ({}, {"model": str(model)}):
+            for engine in ("builtin:echo", f"sglang:{stub.url}"):
+                play(engine=engine, **more)
+
+
+if __name__ == "__main__":
+    main()
