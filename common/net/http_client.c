@@ -572,19 +572,12 @@ static void write_head(struct http_call *call, const struct http_request *r)
     const struct url *u = &call->client->url;
     struct buf *b = &call->out;
 
-    buf_puts(b, r->method);
-    buf_add_c(b, ' ');
-    buf_add_str(b, u->prefix);
-    buf_add_str(b, r->path);
-    buf_puts(b, " HTTP/1.1\r\nhost: ");
-    buf_add_str(b, u->authority);
-    buf_puts(b, "\r\n");
+    buf_printf(b, "%s %.*s%.*s HTTP/1.1\r\nhost: %.*s\r\n", r->method, (int)u->prefix.len,
+               u->prefix.p ? u->prefix.p : "", (int)r->path.len, r->path.p, (int)u->authority.len,
+               u->authority.p);
     buf_add_str(b, r->headers);
-    if (r->body || strcmp(r->method, "POST") == 0 || strcmp(r->method, "PUT") == 0) {
-        buf_puts(b, "content-length: ");
-        buf_add_u64(b, body_length(r));
-        buf_puts(b, "\r\n");
-    }
+    if (r->body || strcmp(r->method, "POST") == 0 || strcmp(r->method, "PUT") == 0)
+        buf_printf(b, "content-length: %zu\r\n", body_length(r));
     buf_puts(b, "\r\n");
 }
 

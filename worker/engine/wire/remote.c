@@ -164,13 +164,7 @@ const struct engine_target *remote_target(const struct remote *r)
 void remote_rid(struct buf *b, const struct engine_request *q)
 {
     buf_add_str(b, q->session_id);
-    buf_add_c(b, ':');
-    buf_add_u64(b, q->call);
-    buf_add_c(b, '.');
-    buf_add_u64(b, q->answer);
-    buf_add_c(b, '.');
-    buf_add_u64(b, q->attempt);
-    buf_add_c(b, '.');
+    buf_printf(b, ":%llu.%u.%u.", (unsigned long long)q->call, q->answer, q->attempt);
 }
 
 bool remote_is_rid(struct str id)
