@@ -98,30 +98,39 @@ static const struct json *find_node(const struct json *fleet, const char *name)
 
 /* --- requests --- */
 
-/* Calls a gateway. Returns its answer, which the arena and the buffer have; NULL after a line about
- * why there is none. */
+/* Calls a gateway. Returns the status, 0 without an answer, or -1 after a line about a mistake in
+ * the options. The answer, which the arena and the buffer have, is in *ret if the status is 200. */
+static int call_gateway(const struct gateway_client_options *o, const char *method,
+                        const char *path, struct arena *arena, struct buf *answer,
+                        const struct json **ret)
+{
+    struct buf mistakes = {0};
+    struct gateway_client *client = gateway_client_new(o, &mistakes);
+    struct err e;
+    int status = -1;
+
+    buf_clear(answer);
+    *ret = NULL;
+    if (client)
+        status = gateway_client_call(client, method, path, STR(""), answer);
+    else
+        fprintf(stderr, "rollgate fleet: %.*s", (int)mistakes.len, mistakes.p);
+    if (status == 200 && json_parse(arena, buf_str(answer), ret, &e))
+        *ret = NULL;
+    gateway_client_free(client);
+    buf_done(&mistakes);
+    return status;
+}
+
+/* Calls a gateway like call_gateway. Returns NULL after a line about why there is no answer. */
 static const struct json *ask(const struct gateway_client_options *o, const char *method,
                               const char *path, struct arena *arena, struct buf *answer)
 {
-    struct gateway_client *client;
-    struct buf mistakes = {0};
-    const struct json *v = NULL;
-    struct err e;
-    int status;
+    const struct json *v;
+    int status = call_gateway(o, method, path, arena, answer, &v);
 
-    buf_clear(answer);
-    client = gateway_client_new(o, &mistakes);
-    if (!client) {
-        fprintf(stderr, "rollgate fleet: %.*s", (int)mistakes.len, mistakes.p);
-    } else {
-        status = gateway_client_call(client, method, path, STR(""), answer);
-        if (status != 200 || json_parse(arena, buf_str(answer), &v, &e)) {
-            fprintf(stderr, "rollgate fleet: %d %.*s\n", status, (int)answer->len, answer->p);
-            v = NULL;
-        }
-    }
-    gateway_client_free(client);
-    buf_done(&mistakes);
+    if (!v && status >= 0)
+        fprintf(stderr, "rollgate fleet: %d %.*s\n", status, (int)answer->len, answer->p);
     return v;
 }
 
@@ -132,13 +141,36 @@ static void pause_ms(unsigned ms)
     (void)nanosleep(&t, NULL);
 }
 
-/* Waits until `wait` nodes are up, then prints. -1: there is no answer. */
+/* Waits until the gateway has started. Returns what it says of its fleet, or NULL after a line. */
+static const struct json *await_fleet(const struct gateway_client_options *o, struct arena *arena,
+                                      struct buf *answer)
+{
+    const struct json *fleet;
+    bool waits = false;
+    int status;
+
+    while ((status = call_gateway(o, "GET", "/fleet", arena, answer, &fleet)) == 0 ||
+           status == 503) {
+        if (!waits)
+            fprintf(stderr, "rollgate fleet: waiting for %s: %.*s\n", o->url, (int)answer->len,
+                    answer->p);
+        waits = true;
+        pause_ms(POLL_MS);
+    }
+    if (!fleet && status > 0)
+        fprintf(stderr, "rollgate fleet: %d %.*s\n", status, (int)answer->len, answer->p);
+    return fleet;
+}
+
+/* Waits until `wait` nodes are up, then prints; 0: does not wait. -1: there is no answer. */
 static int await_endpoints(const struct gateway_client_options *o, uint64_t wait, bool json,
                            struct arena *arena, struct buf *answer)
 {
-    const struct json *fleet;
+    const struct json *fleet = NULL;
 
-    while ((fleet = ask(o, "GET", "/fleet", arena, answer)) &&
+    if (wait == 0)
+        fleet = ask(o, "GET", "/fleet", arena, answer);
+    while (wait > 0 && (fleet = await_fleet(o, arena, answer)) &&
            print_endpoints(fleet, false) < wait) {
         arena_reset(arena);
         pause_ms(POLL_MS);
@@ -221,7 +253,7 @@ int fleet_nodes_command(int argc, char **argv)
     struct buf answer = {0};
     struct arena arena = {0};
     const struct json *fleet;
-    uint64_t wanted = 1;
+    uint64_t wanted = 0;
     int rc = -1;
 
     is_status = argc == 1 && strcmp(argv[0], "status") == 0 && !wait;

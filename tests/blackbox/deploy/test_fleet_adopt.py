@@ -239,6 +239,17 @@ def test_a_drained_node_gives_its_sessions_away(fleet):
     assert set(kept) < set(folders(fleet["a"])) and not fleet["a"].has_line("another node had a place")
 
 
+def test_endpoints_waits_for_a_gateway_that_starts(tmp_path):
+    with Fleet(tmp_path, "b", start=False) as fleet:
+        out = command(fleet, "endpoints")
+        assert out.returncode == 1 and "refused" in out.stderr, out
+        words = [g.BINARY, "fleet", "endpoints", "--wait=1", f"--gateway={fleet['b'].url}", f"--key-file={fleet.folder / 'admin'}"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+            assert f"waiting for {fleet['b'].url}: " in waiting.stderr.readline()
+            fleet["b"].start()
+            assert waiting.communicate(timeout=60) == (f"{fleet['b'].url}\n", "") and waiting.returncode == 0
+
+
 def test_term_drains_a_node_that_leaves(tmp_path):
     """Were a lease waited for, calls would be held for too long and fail."""
     with Fleet(tmp_path, "ab", lease="12s", **{"fleet-leave": True, "fleet-hold": "6s"}) as fleet:
