@@ -47,6 +47,7 @@ struct repair {
     char why[TERMINAL_NAME]; /* "": the store answers */
     VEC(struct str) logs;    /* of a place */
     struct map complete;     /* those that have all records */
+    size_t n_complete;       /* number of them that are sessions, not images of one */
 };
 
 /* --- calls --- */
@@ -245,7 +246,8 @@ static struct str session_of(const struct taken_place *t, struct str log)
     return t->index == FLEET_DISPATCHER ? log : str_sub(log, 0, str_find(log, STR("~"), 0));
 }
 
-/* Deletes the logs that may lack records. Returns -1 if the store does not answer. */
+/* Deletes the logs that may lack records, and counts the sessions that are complete. Returns -1 if
+ * the store does not answer. */
 static int drop_incomplete(struct repair *r, const struct taken_place *t, uint64_t epoch)
 {
     char id[TERMINAL_NAME];
@@ -253,8 +255,10 @@ static int drop_incomplete(struct repair *r, const struct taken_place *t, uint64
     for (size_t i = 0; i < r->logs.n; i++) {
         struct str log = r->logs.at[i], session = session_of(t, log);
 
-        if (map_get(&r->complete, session))
+        if (map_get(&r->complete, session)) {
+            r->n_complete += session.len == log.len;
             continue;
+        }
         store_drop(r->store, t->index, epoch, &(struct store_cut){.session = log}, begin_call(r));
         if (await_done(r, "a log was not deleted"))
             return -1;
@@ -290,8 +294,8 @@ static int take_place(struct repair *r, const struct taken_place *t)
     store_release(r->store, t->index, epoch, 0, begin_call(r));
     if (await_done(r, t->name))
         return -1;
-    printf("%s was taken: %zu of its logs are complete. All other ids are lost.\n", t->name,
-           r->complete.n);
+    printf("%s was taken: %zu of its %s are complete. All other ids are lost.\n", t->name,
+           r->n_complete, t->index == FLEET_DISPATCHER ? "groups" : "sessions");
     return 0;
 }
 

@@ -68,7 +68,7 @@ def test_complete_sessions_of_a_taken_place_go_on_and_the_others_are_lost(fleet)
     refused(command(fleet, "take", str(index)), "add --incomplete", 2)
     out = command(fleet, "take", str(index), "--incomplete")
     assert out.returncode == 0, out
-    assert re.findall("^lost: (.*)$", out.stdout, re.M) == [sessions[2]["session_id"]] and "2 of its logs are complete" in out.stdout
+    assert re.findall("^lost: (.*)$", out.stdout, re.M) == [sessions[2]["session_id"]] and "2 of its sessions are complete" in out.stdout
     for session in sessions[:2]:
         assert fleet.chat("b", session, "two").status == 200
     assert fleet.owner(index) == "b" and records(fleet, "b", sessions[0])[:1] == had
