@@ -75,6 +75,7 @@ static void adopt_lost(struct fleet_keeper *k)
     uint64_t due_ms = adopting_claim_lost(k), desk_ms = dispatcher_place_claim(k);
     uint64_t now_ms = clock_boot_ms();
 
+    forgotten_restore(k);
     if (desk_ms > 0 && (due_ms == 0 || desk_ms < due_ms))
         due_ms = desk_ms;
     if (due_ms > 0 && due_ms < now_ms + k->lease_ms / BEATS_PER_LEASE)

@@ -24,6 +24,7 @@ void fleet_view_done(struct fleet_view *v)
     free_map(&v->nodes);
     free_map(&v->blocks);
     free_map(&v->places);
+    free_map(&v->gone);
     buf_done(&v->fleet);
     buf_done(&v->orders);
 }
@@ -72,10 +73,29 @@ static void add_block(struct fleet_view *v, uint32_t block, const struct store_e
     b->round = v->round;
 }
 
+bool fleet_view_lacks_claim(const struct seen_place *p, uint64_t base)
+{
+    return base > p->base || (base > p->before && base < p->since);
+}
+
 static void count_place(struct fleet_view *v, const struct seen_place *p, uint32_t change)
 {
     if (!p->vacant && p->index / FLEET_BLOCK_SIZE < FLEET_BLOCKS)
         v->places_of_block[p->index / FLEET_BLOCK_SIZE] += change;
+}
+
+/* Keeps a copy of a place whose entry was made anew, without the claim that was seen last. */
+static void keep_forgotten(struct fleet_view *v, const struct seen_place *p,
+                           const struct store_entry *e, uint64_t now_ms)
+{
+    const struct seen_place now = {.base = e->base, .before = e->before, .since = e->since};
+    struct seen_place *copy;
+
+    if (p->vacant || !fleet_view_lacks_claim(&now, p->base))
+        return;
+    copy = mem_alloc(sizeof(*copy));
+    *copy = *p;
+    fleet_view_keep_gone(v, copy, now_ms);
 }
 
 static void add_place(struct fleet_view *v, uint32_t index, const struct store_entry *e,
@@ -91,6 +111,7 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
         p->beat_ms = now_ms;
     } else {
         count_place(v, p, (uint32_t)-1);
+        keep_forgotten(v, p, e, now_ms);
     }
     if (p->beat != e->beat || !str_eq_c(e->owner, p->owner))
         p->beat_ms = now_ms;
@@ -168,8 +189,20 @@ void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t 
     }
 }
 
+/* Removes a place that a list lacked. */
+static void remove_place(struct fleet_view *v, struct seen_place *p, uint64_t now_ms)
+{
+    count_place(v, p, (uint32_t)-1);
+    v->places_gone = true;
+    (void)map_take(&v->places, str_cstr(p->key));
+    if (p->vacant)
+        free(p);
+    else
+        fleet_view_keep_gone(v, p, now_ms);
+}
+
 /* Removes entries of a map that are older than this round, which they have at that offset. */
-static void remove_old(struct fleet_view *v, struct map *m, size_t round_offset, bool places)
+static void remove_old(struct fleet_view *v, struct map *m, size_t round_offset, uint64_t now_ms)
 {
     VEC(struct map_slot) old = {0};
     struct map_slot *slot;
@@ -178,9 +211,10 @@ static void remove_old(struct fleet_view *v, struct map *m, size_t round_offset,
         if (*(const uint32_t *)(const void *)((const char *)slot->value + round_offset) != v->round)
             *vec_push(&old) = *slot;
     for (size_t i = 0; i < old.n; i++) {
-        if (places)
-            count_place(v, old.at[i].value, (uint32_t)-1);
-        v->places_gone |= places;
+        if (m == &v->places) {
+            remove_place(v, old.at[i].value, now_ms);
+            continue;
+        }
         v->nodes_gone |= m == &v->nodes;
         (void)map_take(m, map_slot_key(&old.at[i]));
         free(old.at[i].value);
@@ -192,9 +226,9 @@ void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms)
 {
     if (v->unbroken_ms == 0)
         v->unbroken_ms = now_ms;
-    remove_old(v, &v->nodes, offsetof(struct seen_node, round), false);
-    remove_old(v, &v->blocks, offsetof(struct seen_block, round), false);
-    remove_old(v, &v->places, offsetof(struct seen_place, round), true);
+    remove_old(v, &v->nodes, offsetof(struct seen_node, round), now_ms);
+    remove_old(v, &v->blocks, offsetof(struct seen_block, round), now_ms);
+    remove_old(v, &v->places, offsetof(struct seen_place, round), now_ms);
     if (v->fleet_round != v->round)
         buf_clear(&v->fleet);
     v->stored_edition = v->orders_round == v->round ? v->listed_edition : 0;
@@ -220,11 +254,6 @@ struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
 
     (void)snprintf(key, sizeof(key), "%u", index);
     return map_get(&v->places, str_cstr(key));
-}
-
-bool fleet_view_lacks_claim(const struct seen_place *p, uint64_t base)
-{
-    return base > p->base || (base > p->before && base < p->since);
 }
 
 /* Reports whether the node can have `wanted` indexes of its block. */

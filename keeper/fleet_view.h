@@ -46,12 +46,16 @@ struct seen_place {
     bool vacant; /* no owner, no sessions: only the node of its block claims it */
     bool stale;  /* this node has released it since */
     uint32_t round;
+    uint64_t gone_ms;    /* when a list lacked it, or had an entry that was made anew */
+    uint32_t gone_round; /* the number of that list */
 };
 
 struct fleet_view {
     const char *self; /* name of this node, whose slot no other gets */
     struct map nodes, blocks, places;
-    struct buf fleet; /* value of the entry "fleet"; empty: there is none */
+    struct map gone; /* places that the store had, as they were seen last; vacant ones aside */
+    uint32_t emptied_round; /* list at which the store was seen to lack a place of this node */
+    struct buf fleet;       /* value of the entry "fleet"; empty: there is none */
     uint64_t fleet_edition;
     uint32_t fleet_round;
     struct buf orders; /* newest value of the entry "orders" that was seen; empty: none */
@@ -81,6 +85,18 @@ void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms);
 
 /* Adds the edition of the orders that a renewal has returned. */
 void fleet_view_raise_edition(struct fleet_view *v, uint64_t edition);
+
+/* Keeps a place that the store has no longer, instead of what was kept of it before. */
+void fleet_view_keep_gone(struct fleet_view *v, struct seen_place *p, uint64_t now_ms);
+
+/* The store has no entry of a place of this node: it was emptied. */
+void fleet_view_note_emptied(struct fleet_view *v);
+
+/* True if the store has lost the entry when it was emptied, and not by a command. */
+bool fleet_view_has_lost(const struct fleet_view *v, const struct seen_place *gone);
+
+/* Forgets a place that is gone, and frees it. */
+void fleet_view_drop_gone(struct fleet_view *v, struct seen_place *gone);
 
 /* The connection broke: a beat that did not change meanwhile proves nothing. */
 void fleet_view_interrupt(struct fleet_view *v);

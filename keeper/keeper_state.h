@@ -8,6 +8,7 @@
  *     releases.c       places that this node gives up
  *     folders.c        folders of places, and their bases
  *     adopting.c       claims of places of lost nodes
+ *     forgotten.c      places of other nodes that the store has forgotten
  *     dispatcher_place.c   claims of the place of the dispatcher
  *     fleet_figures.c  metrics
  */
@@ -221,6 +222,13 @@ bool ownership_is_forgotten(const struct fleet_keeper *k, const struct seen_plac
  * unheard. Returns when the next one may be due; 0: not before the next beat. Called after each
  * list. */
 uint64_t adopting_claim_lost(struct fleet_keeper *k);
+
+/* --- forgotten.c --- */
+
+/* Restores the entries of places whose owner was lost when the store was emptied: they wait for it,
+ * not whole, or `rollgate fleet take` makes their sessions lost. Called after lists and renewals.
+ */
+void forgotten_restore(struct fleet_keeper *k);
 
 /* --- dispatcher_place.c --- */
 

@@ -367,6 +367,8 @@ static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, ui
 
     if (place_table_own_epoch(k->table, at->place) != at->epoch)
         return; /* claimed again meanwhile */
+    if (base == 0)
+        fleet_view_note_emptied(&k->view);
     if (base <= own)
         log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
                  place_table_log("index", at->place), LOG_U("epoch", at->epoch));

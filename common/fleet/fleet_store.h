@@ -147,6 +147,9 @@ struct store_claim {
     uint64_t reads;  /* the newest record version that it reads */
     bool incomplete; /* take it although the store lacks records of it, or its entry; mark it */
     bool bare;       /* the caller has no records of it, only the store has */
+    /* `me` does not live, but the caller saw its claim `known`. An owner that made the entry later,
+     * without records of before, keeps the place, and the entry is marked as with `incomplete` */
+    bool restores;
 };
 
 struct store_renewal {

@@ -316,7 +316,8 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         name_place(s, claim->place),
         make_key(s, STR("changes")),
         decimal(s, claim->reads),
-        flag(claim->bare)};
+        flag(claim->bare),
+        flag(claim->restores)};
     struct redis_call *c = new_call(s, call, redis_read_claim);
     struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 6, ARRAY_LEN(words));
 

@@ -375,7 +375,11 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
     stored = p->e.epoch;
     if (stored == 0)
         p->e.whole = true;
-    if (p->e.beat != claim->beat && !forgotten(p, claim)) {
+    if (claim->restores && is_between(p, claim) && p->e.before == FLEET_BASE_OLDEST) {
+        p->e.taken = true;
+        write_entry(s, p, true);
+        end_claim(s, claim, call, STORE_ALIVE);
+    } else if (p->e.beat != claim->beat && !forgotten(p, claim)) {
         end_claim(s, claim, call, STORE_ALIVE);
     } else if (stored == 0 && !forgotten(p, claim) && !claim->incomplete &&
                !str_eq(block->e.value, claim->me)) {

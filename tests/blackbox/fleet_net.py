@@ -347,7 +347,8 @@ class FarFleet(Fleet):
         except redis.exceptions.RedisError:
             return ["the store"]
         alive = {name for name, node in self.nodes.items() if node.process and node.process.poll() is None}
-        return [i for i, e in entries.items() if e.get("whole") != "1" or e.get("owner") not in alive]
+        used = {i: e for i, e in entries.items() if e.get("owner") or e.get("vacant") != e.get("epoch")}
+        return [i for i, e in used.items() if e.get("whole") != "1" or e.get("owner") not in alive]
 
     def wait_settled(self, seconds=60):
         g.wait_until(lambda: not self.unsettled(), seconds, "every place has a living owner, and its records are in the store")

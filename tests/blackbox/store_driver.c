@@ -188,6 +188,7 @@ static void order_claim(const struct json *v, struct store_call call)
         .reads = number(v, "reads"),
         .incomplete = json_is_true(json_get(v, "incomplete")),
         .bare = json_is_true(json_get(v, "bare")),
+        .restores = json_is_true(json_get(v, "restores")),
     };
 
     store_claim(driver.store, &claim, call);

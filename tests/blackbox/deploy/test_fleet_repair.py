@@ -16,6 +16,11 @@ def command(fleet, *words):
     return subprocess.run([g.BINARY, "fleet", *words, f"--fleet={fleet.url}"], capture_output=True, text=True, timeout=60, check=False)
 
 
+def gateway_command(fleet, *words):
+    return subprocess.run([g.BINARY, "fleet", *words, f"--gateway={fleet['b'].url}", f"--key-file={fleet.folder / 'admin'}"],
+                          capture_output=True, text=True, timeout=60, check=False)
+
+
 def key(fleet, kind, index, more=""):
     return f"rg:{fleet.name}:{kind}:{{{index}}}{more}"
 
@@ -33,7 +38,7 @@ def assert_lost(fleet, node, session):
 @pytest.fixture
 def fleet(tmp_path):
     with Fleet(tmp_path, "b", lease=LEASE, **{"fleet-hold": "20s"}) as f:
-        f["b"].allow(*ODD)
+        f["b"].allow(*ODD, "has forgotten")
         yield f
 
 
@@ -50,7 +55,7 @@ def empty_store_and_lose(fleet):
     fleet.server.ask("FLUSHALL")
     ids = {s["session_id"] for s in sessions}
     # the keeper restores the entries; its next renewal, a second later, would make the place whole
-    g.wait_until(lambda: fleet.entry("block:0") and fleet.entry(f"place:{{{index}}}"), 20, "the entries of the node are back")
+    g.wait_until(lambda: fleet.entry("block:0") and fleet["a"].log().count(f"place claimed index={index} ") == 2, 20, "it has them back")
     os.kill(fleet["a"].child("keeper"), signal.SIGSTOP)
     g.wait_until(lambda: set(fleet.server.ask("SMEMBERS", key(fleet, "complete", index))) == ids, 20, "all is sent again")
     fleet.lose("a")
@@ -90,10 +95,36 @@ def test_a_place_that_the_store_has_lost_with_its_node_is_taken(fleet):
     index = index_of(session["session_id"])
     fleet.lose("a")
     fleet.server.ask("FLUSHALL")
-    g.wait_until(lambda: fleet.entry("node:b"), 20, "the other node is back")
+    g.wait_until(lambda: fleet.owner(index) == "a", 20, "the other node restores the entry")
+    assert fleet.entry(f"place:{{{index}}}")["whole"] == "0"
+    status = gateway_command(fleet, "status").stdout
+    assert re.search(r"\(no owner\) +1 +1$", status, re.M), status
+    fleet["a"].start()      # without its disk
+    answer = fleet["a"].get(f"/sessions/{session['session_id']}", headers=AS_ADMIN, timeout=60)
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "no_owner"), answer.text
     assert command(fleet, "take", str(index), "--incomplete").returncode == 0
     g.wait_until(lambda: fleet["b"].get(f"/sessions/{session['session_id']}", headers=AS_ADMIN).status == 410, 20, "nodes know it")
     assert_lost(fleet, "b", session)
+
+
+def test_a_place_that_the_store_has_lost_with_its_node_and_that_was_made_anew(fleet):
+    """The node returns without its disk before others restore its entries: its new sessions go on, the old ones are lost."""
+    fleet.add("a").start().allow(*ODD)
+    session = fleet.create("a")
+    index = index_of(session["session_id"])
+    fleet.lose("a")
+    keeper = fleet["b"].child("keeper")
+    os.kill(keeper, signal.SIGSTOP)
+    fleet.server.ask("FLUSHALL")
+    with Driver(fleet.url) as a:
+        a.put(f"block:{index // 256}", "a", 1)
+        assert a.claim(index, "a", block=index // 256)["whole"]
+        os.kill(keeper, signal.SIGCONT)
+        g.wait_until(lambda: fleet.entry(f"place:{{{index}}}").get("taken") == "1", 20, "it is marked")
+    assert fleet.owner(index) == "a" and fleet.entry(f"place:{{{index}}}")["whole"] == "1"
+    fleet["a"].start()
+    assert fleet.chat("a", fleet.create("a"), "new").status == 200
+    assert_lost(fleet, "a", session)
 
 
 def test_what_take_refuses(fleet):

@@ -333,7 +333,8 @@ def play_differently(rng, server, url, oracle, steps):
                         epochs[i][place, claims[place]] = a["epoch"]
                 for a_refused in a["refused"]:
                     a_refused.pop()
-                a["base"] = [n for n, e in epochs[i].items() if n[0] == place and e == a["base"]] or a["base"] in (0, a["epoch"])
+                a["base"] = [n for n, e in epochs[i].items() if n[0] == place and e == a["base"]] or [
+                    a["base"] == n for n in (0, a["epoch"], a["epoch"] - 1)]
                 a["server"], a["doubt"] = servers[i].index(a["server"]), a["doubt"] > 0
                 a["logs"] = sorted(zip(a["texts"], a["logs"]))
                 a.pop("epoch"), a.pop("id"), a["texts"].sort()
@@ -353,8 +354,8 @@ def play_differently(rng, server, url, oracle, steps):
             if op == "claim":
                 claims[place] += 1
                 both(op, place, block=0, me=rng.choice(owners), beat=rng.choice([0, 0, 0, 1, -1]) if claims[place] > 1 else 0,
-                     known=epoch if rng.random() < .3 else -1, ahead=rng.choice([0, 0, 1 << 41, -1 << 40]), incomplete=rng.random() < .1,
-                     bare=rng.random() < .6, reads=rng.choice([3, 3, 3, 2]))
+                     known=epoch if rng.random() < .4 else -1, ahead=rng.choice([0, 0, 1 << 41, -1 << 40, 1 << 40, 1 << 40, 3 << 39, 3 << 39]),
+                     incomplete=rng.random() < .1, restores=rng.random() < .6, bare=rng.random() < .6, reads=rng.choice([3, 3, 3, 2]))
             elif op == "renew":
                 both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]),
                      server=known)
@@ -390,6 +391,8 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "is[4] ~= '1' and is[1] ~= ARGV[1] and ARGV[4] ~= '1' and not forgotten",
     "whole, base, before = '0', ARGV[3], ARGV[3]",
     "or between",
+    "ARGV[9] == '1' and ",
+    "and before == '1'",
     "if not between then since = epoch end",
     "if known <= tonumber(is[5]) then base = string.format('%.0f', epoch - 1) end",
     "if not p[2] and not forgotten and ARGV[4] ~= '1' then before, since = '1', epoch end",

@@ -6,6 +6,7 @@ import pytest
 import gateway as g
 from fleet_kit import AS_ADMIN, index_of
 from fleet_net import LEASE_S, ROUNDS, Agents, FarFleet, back_up, report, wait_claimed
+from test_fleet_repair import assert_lost, command
 
 NODES = "abc"
 AGENTS = 8
@@ -65,8 +66,8 @@ def test_a_failover_without_the_tail_and_a_lost_node(tmp_path):
 
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 def test_an_emptied_store_and_a_lost_node(tmp_path, disk):
-    """Sessions of the node wait for it; no other node takes them. If it returns with its disk, nothing is lost. Without its disk, calls
-    to its sessions are 410."""
+    """Sessions of the node wait for it; no other node takes them. If it returns with its disk, nothing is lost. Without its disk they
+    wait until an operator gives them up; then all are 410 `session_lost`."""
     n_sessions = 0
     with FarFleet(tmp_path, NODES, lease=f"{LEASE_S}s", **{"fleet-outage": "30s", "fleet-hold": "200ms"}) as fleet:
         for _ in range(ROUNDS):
@@ -82,14 +83,20 @@ def test_an_emptied_store_and_a_lost_node(tmp_path, disk):
             for agent in mine:
                 answer = fleet.chat(next(n for n in NODES if n != node), agent.session, "more")
                 assert (answer.status, answer.json()["error"]["code"], answer.headers["x-should-retry"]) == (503, "no_owner", "true"), answer.text
+            indexes = {index_of(agent.session["session_id"]) for agent in mine}
+            g.wait_until(lambda: all(fleet.owner(i) == node for i in indexes), 20, "the other nodes restore their entries")
             fleet[node].start()
             back_up(fleet, node)
             n_sessions += len(mine)
+            for index in indexes if disk == "lost" else ():
+                out = command(fleet, "take", str(index), "--incomplete")
+                assert out.returncode == 0, out
             for agent in mine:
-                answer = fleet.chat(node, agent.session, "more")
                 if disk == "kept":
+                    answer = fleet.chat(node, agent.session, "more")
                     assert answer.status == 200 and set(kept_answers(agent)) >= {i for i, _ in agent.answers}, answer.text
                 else:
-                    assert answer.status == 410, answer.text
+                    g.wait_until(lambda agent=agent: fleet.chat(node, agent.session, "more").status == 410, 20, "the node knows it")
+                    assert_lost(fleet, node, agent.session)
             fleet.wait_settled()
     report(f"store emptied and node lost, disk {disk}", f"{n_sessions} sessions")

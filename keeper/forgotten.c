@@ -1,0 +1,86 @@
+/*
+ * Places of other nodes that an emptied store has forgotten (keeper_state.h). A living owner brings
+ * its places back within half a lease. Those that are missing then have a lost owner: each node
+ * that has seen them restores them under its name. The owner, or a node with a newer claim, gets
+ * them when it comes. If the place was made anew meanwhile, by a node without its sessions, the
+ * entry is marked, so that ids which nobody knows are reported as lost.
+ */
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "keeper/keeper_state.h"
+
+struct restored_place {
+    struct fleet_keeper *k;
+    uint32_t index;
+};
+
+static void on_restored(void *ctx, const struct store_answer *a)
+{
+    struct restored_place *r = ctx;
+    struct fleet_keeper *k = r->k;
+
+    if (!k->ending) {
+        keeper_check_answer(k, a);
+        ownership_end_call(k, r->index);
+        if (a->verdict == STORE_DONE)
+            log_warn(NULL, "the store has forgotten a place of a lost node, which it waits for now",
+                     place_table_log("index", r->index), LOG_S("node", a->owner));
+        if (a->verdict != STORE_LOST)
+            k->listed_ms = 0; /* its entry has changed */
+    }
+    free(r);
+}
+
+static void restore_place(struct fleet_keeper *k, const struct seen_place *gone)
+{
+    struct restored_place *r = mem_zalloc(sizeof(*r));
+    const struct store_claim claim = {.place = gone->index,
+                                      .block = gone->index / FLEET_BLOCK_SIZE,
+                                      .me = str_cstr(gone->owner),
+                                      .known = gone->base,
+                                      .reads = UINT32_MAX,
+                                      .incomplete = place_table_is_taken(k->table, gone->index),
+                                      .restores = true};
+
+    *r = (struct restored_place){k, gone->index};
+    *vec_push(&k->claims) = gone->index;
+    store_claim(k->store, &claim, (struct store_call){on_restored, r});
+}
+
+/* True if there is nothing to restore: the store was not emptied, or knows of the place's last
+ * claim or that sessions of it are lost. The dispatcher's place has a rule of its own. */
+static bool is_settled(const struct fleet_keeper *k, const struct seen_place *gone)
+{
+    const struct seen_place *p = fleet_view_place(&k->view, gone->index);
+
+    if (!fleet_view_has_lost(&k->view, gone))
+        return k->view.round > gone->gone_round + 2;
+    return gone->index == FLEET_DISPATCHER || place_table_own_epoch(k->table, gone->index) != 0 ||
+           (p && (p->taken || !fleet_view_lacks_claim(p, gone->base)));
+}
+
+void forgotten_restore(struct fleet_keeper *k)
+{
+    uint64_t now_ms = clock_boot_ms();
+    VEC(struct seen_place *) settled = {0};
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&k->view.gone, &at));) {
+        struct seen_place *gone = slot->value;
+        uint64_t since_ms = MAX_OF(gone->gone_ms, k->view.unbroken_ms);
+
+        if (is_settled(k, gone))
+            *vec_push(&settled) = gone;
+        else if (fleet_view_has_lost(&k->view, gone) && k->view.unbroken_ms > 0 &&
+                 now_ms >= since_ms + k->lease_ms / 2 && !ownership_is_claimed(k, gone->index))
+            restore_place(k, gone);
+    }
+    for (size_t i = 0; i < settled.n; i++)
+        fleet_view_drop_gone(&k->view, settled.at[i]);
+    vec_done(&settled);
+}
