@@ -176,6 +176,10 @@ void exchange_on_space(struct exchange *x, exchange_space_fn room, void *ctx);
  * it only while draining, and only if nothing was done that the successor cannot repeat. */
 void exchange_hand_back(struct exchange *x);
 
+/* Cuts a started answer that its client does not read: its connection closes, its waiting and later
+ * bytes are dropped, and `closed` follows in a later loop iteration. */
+void exchange_cut(struct exchange *x);
+
 /* Ends a started answer visibly broken: the connection closes without the last chunk. */
 void exchange_fail(struct exchange *x);
 

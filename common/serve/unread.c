@@ -80,9 +80,9 @@ static struct exchange *largest_growing(struct unread_account *a, size_t max_byt
     return growing > max_bytes || (most && most->counted > EXCHANGE_WINDOW) ? most : NULL;
 }
 
-/* Cuts the answer. libh2o frees the answer's bytes and the exchange in a later loop iteration, when
- * it sees the connection's end, because a caller on the stack may still use the exchange. */
-static void cut_answer(struct exchange *x)
+/* libh2o frees the answer's bytes and the exchange in a later loop iteration, when it sees the
+ * connection's end, because a caller on the stack may still use the exchange. */
+void exchange_cut(struct exchange *x)
 {
     unread_leave(x);
     x->cut = true;
@@ -102,7 +102,7 @@ unsigned exchange_cut_unread(struct exchange *x, size_t max_bytes)
 
         if (!most)
             break;
-        cut_answer(most);
+        exchange_cut(most);
         n++;
     }
     return n;

@@ -1,6 +1,8 @@
 """Exports of a long history: a helper audits it, and the JSON after the arrays is made in parts. The bytes equal
 those of `rollgate export`, which uses one thread."""
+import contextlib
 import json
+import socket
 import subprocess
 
 import msgpack
@@ -104,3 +106,29 @@ def test_a_worker_that_drains_ends_it(start):
     assert a.status == 200 and json.loads(a.read())["trajectories"]
     c.close()
     gateway.wait()
+
+
+def read_slowly(gateway, path, n, gap_s):
+    """Reads n bytes at a time until the connection ends; their number."""
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        got = more = 1
+        while more:
+            g.pause(gap_s, "it is slow, but reads")
+            with contextlib.suppress(ConnectionResetError):
+                more = len(s.recv(n))
+            got += more
+        return got
+
+
+def test_a_reader_below_the_least_rate_is_cut(start):
+    """Each read is progress, so --send-timeout alone would let it hold the session for ever. One above the rate gets all."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=1_000_000, send_timeout="1s", min_body_rate="8MiB")
+    sid = long_session(gateway, turns=10, words=400)
+    path = f"/sessions/{sid}/trajectories?format=json"
+    whole = len(exported(gateway, sid, "json"))
+    assert whole > 2 << 20, whole
+    assert read_slowly(gateway, path, 20_000, 0.05) < whole
+    assert gateway.has_line("an answer is cut, because its client reads less than --min-body-rate")
+    assert gateway.post(f"/sessions/{sid}/finalize").status == 200

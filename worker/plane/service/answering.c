@@ -6,6 +6,8 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
 #include "common/serve/exchange.h"
 #include "worker/plane/call/work.h"
 #include "worker/plane/service/respond.h"
@@ -32,6 +34,52 @@ static void begin_answer(struct answering *a)
     exchange_start(a->request.x, a->type);
 }
 
+struct reader_timer {
+    struct loop_timer timer;
+    struct answering *answer;
+};
+
+static void on_slow(struct loop_timer *t)
+{
+    struct answering *a = CONTAINER_OF(t, struct reader_timer, timer)->answer;
+
+    if (a->left)
+        return;
+    log_warn(&(struct log_scope){.session = a->request.id},
+             "an answer is cut, because its client reads less than --min-body-rate",
+             LOG_U("unread", exchange_waiting(a->request.x)));
+    exchange_cut(a->request.x);
+}
+
+/* Waits until less than `limit` bytes are unread, or the client has left. Its slack shrinks while
+ * it reads less than --min-body-rate, and grows up to --send-timeout while it reads more. */
+MAY_PAUSE static int await_reader(struct answering *a, size_t limit, struct err *e)
+{
+    struct loop *loop = a->request.service->calls.loop;
+    const struct config *c = a->request.service->config;
+    struct reader_timer slow = {.answer = a};
+    struct exchange *x = a->request.x;
+    uint64_t rate = (uint64_t)c->min_body_rate, end_ms = UINT64_MAX;
+    int rc = 0;
+
+    if (rate) {
+        end_ms = a->slack_ms + exchange_waiting(x) * 1000 / rate;
+        loop_timer_set(loop, &slow.timer, end_ms, on_slow);
+        end_ms += loop_now_ms(loop);
+    }
+    while (rc == 0 && !a->left && exchange_waiting(x) >= limit) {
+        exchange_on_space(x, waiter_on_event, &a->changed);
+        rc = task_wait(&a->changed, e);
+    }
+    loop_timer_stop(loop, &slow.timer);
+    if (rate && !a->left) {
+        uint64_t due_ms = loop_now_ms(loop) + exchange_waiting(x) * 1000 / rate;
+
+        a->slack_ms = end_ms > due_ms ? MIN_OF(end_ms - due_ms, (uint64_t)c->send_timeout_ms) : 0;
+    }
+    return rc;
+}
+
 int answering_flow(struct answering *a, struct err *e)
 {
     struct exchange *x = a->request.x;
@@ -40,11 +88,8 @@ int answering_flow(struct answering *a, struct err *e)
         return task_pause(e);
     begin_answer(a);
     exchange_send(x, &a->out);
-    while (!a->left && exchange_waiting(x) >= EXCHANGE_WINDOW) {
-        exchange_on_space(x, waiter_on_event, &a->changed);
-        if (task_wait(&a->changed, e))
-            return -1;
-    }
+    if (exchange_waiting(x) >= EXCHANGE_WINDOW && await_reader(a, EXCHANGE_WINDOW, e))
+        return -1;
     return task_pause(e);
 }
 
@@ -65,9 +110,7 @@ void answering_end(struct answering *a)
 bool answering_end_wait(struct answering *a)
 {
     answering_end(a);
-    while (!a->left)
-        if (task_wait(&a->changed, NULL))
-            break;
+    (void)await_reader(a, 0, NULL);
     return a->delivered;
 }
 
@@ -170,6 +213,7 @@ void answering_start(const struct service_request *r, void (*fn)(struct answerin
     a->request.body = NULL;
     a->type = "application/json";
     a->status = 200;
+    a->slack_ms = (uint64_t)r->service->config->send_timeout_ms;
     a->fn = fn;
     a->ctx = ctx;
     exchange_retain(r->x);

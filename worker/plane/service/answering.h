@@ -34,6 +34,7 @@ struct answering {
     bool begun, ended, delivered; /* own */
     struct task *task;
     struct waiter changed;
+    uint64_t slack_ms; /* time that the client may be later than --min-body-rate */
     MAY_PAUSE void (*fn)(struct answering *a, void *ctx);
     void *ctx;
 };
@@ -41,14 +42,15 @@ struct answering {
 void answering_start(const struct service_request *r, void (*fn)(struct answering *a, void *ctx),
                      void *ctx);
 
-/* Sends `out` if it has 64 KiB, waits while the client is slow, and pauses. */
+/* Sends `out` if it has 64 KiB, waits while the client is slow, and pauses. A client that reads
+ * less than --min-body-rate for --send-timeout is cut: returns -1 with ERR_CANCELLED. */
 MAY_PAUSE RG_MUSTCHECK int answering_flow(struct answering *a, struct err *e);
 
 /* Sends the rest of `out`, or the whole answer if nothing was sent so far. */
 void answering_end(struct answering *a);
 
-/* Like answering_end, but returns when the answer was sent or the client has left: true if the
- * answer was delivered (exchange_closed_fn). */
+/* Like answering_end, but returns when the answer was sent or the client has left or was cut: true
+ * if the answer was delivered (exchange_closed_fn). */
 MAY_PAUSE bool answering_end_wait(struct answering *a);
 
 /* Answers the error. If the answer has begun, logs `what` and breaks the connection. Does nothing
