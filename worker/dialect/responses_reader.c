@@ -426,7 +426,10 @@ static int read_input_item(struct responses_reader *r, const struct json *item)
         return 0;
     if (is_foreign(type))
         return skip_item(r, item);
-    return fail_item(r, "type", "a known kind of item");
+    return fail_item(
+        r, "type",
+        arena_printf(r->a, "a known kind of item, not '%.*s'", (int)MIN_OF(type.len, 64), type.p)
+            .p);
 }
 
 static bool is_trigger(const struct json *item)

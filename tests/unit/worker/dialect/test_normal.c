@@ -194,6 +194,18 @@ TEST(normal, references_to_the_items_that_an_answer_has)
     }
 }
 
+TEST(normal, an_unknown_item_is_named)
+{
+    struct arena a = {0};
+    struct err e = {0};
+
+    cr_expect_eq(parse_items(&a, "{\"type\":\"program\",\"id\":\"p\"}", &e), -1);
+    cr_expect(
+        str_eq_c(str_cstr(e.text), "input[0].type must be a known kind of item, not 'program'"),
+        "%s", e.text);
+    arena_done(&a);
+}
+
 TEST(normal, labels_and_retries_from_headers)
 {
     static const struct dialect_header all[] = {
