@@ -218,18 +218,23 @@ def leaves(body, after):
     return play
 
 
-@play_of
-def unread_streams(agent, stop, count):
-    data = agent.request(CHAT, {"model": "m", "stream": True, "messages": [{"role": "user", "content": "word " * 4000}]})
+def never_read(agent, stop, count, data, n, gap_s):
+    """Sends the request on n connections, and reads nothing."""
     with contextlib.ExitStack() as held:
-        for _ in range(40):
+        for _ in range(n):
             s = held.enter_context(agent.connect())
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             s.sendall(data)
             count("sent")
-            if stop.wait(0.02):
+            if stop.wait(gap_s):
                 return
         stop.wait(0.5)
+
+
+@play_of
+def unread_streams(agent, stop, count):
+    data = agent.request(CHAT, {"model": "m", "stream": True, "messages": [{"role": "user", "content": "word " * 4000}]})
+    never_read(agent, stop, count, data, 40, 0.02)
 
 
 @play_of
@@ -237,15 +242,7 @@ def unread_replays(agent, stop, count):
     """One answer, asked for again and again under its key, never read."""
     data = agent.request(CHAT, {"model": "m", "messages": [{"role": "user", "content": "word " * 20_000}]},
                          more="Idempotency-Key: one\r\n")
-    with contextlib.ExitStack() as held:
-        for _ in range(60):
-            s = held.enter_context(agent.connect())
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            s.sendall(data)
-            count("sent")
-            if stop.wait(0.01):
-                return
-        stop.wait(0.5)
+    never_read(agent, stop, count, data, 60, 0.01)
 
 
 @play_of

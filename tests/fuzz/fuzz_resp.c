@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/fleet/redis_replies.h"
 #include "common/fleet/resp.h"
+#include "fuzz_cuts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -72,16 +73,6 @@ static void read_stream(struct str text, size_t step, struct buf *out)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct buf whole = {0}, cut = {0};
-    struct str text;
-
-    if (size < 2)
-        return 0;
-    text = str_of((const char *)data + 1, size - 1);
-    read_stream(text, text.len, &whole);
-    read_stream(text, data[0] % 32 + 1, &cut);
-    CHECK(str_eq(buf_str(&whole), buf_str(&cut)));
-    buf_done(&whole);
-    buf_done(&cut);
+    fuzz_compare_cuts(data, size, read_stream);
     return 0;
 }

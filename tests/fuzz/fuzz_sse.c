@@ -3,6 +3,7 @@
 #include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/net/sse.h"
+#include "fuzz_cuts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -30,16 +31,6 @@ static void run(struct str text, size_t step, struct buf *out)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct buf whole = {0}, cut = {0};
-    struct str text;
-
-    if (size < 2)
-        return 0;
-    text = str_of((const char *)data + 1, size - 1);
-    run(text, text.len, &whole);
-    run(text, data[0] % 32 + 1, &cut);
-    CHECK(str_eq(buf_str(&whole), buf_str(&cut)));
-    buf_done(&whole);
-    buf_done(&cut);
+    fuzz_compare_cuts(data, size, run);
     return 0;
 }

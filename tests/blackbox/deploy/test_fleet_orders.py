@@ -1,5 +1,6 @@
 """Orders in a fleet: a version of the weights, an adapter, pause, resume and engines reach all living nodes, or fail with the names of
 the others, which obey when they reach the store."""
+import contextlib
 import http.client
 import json
 import os
@@ -95,7 +96,9 @@ def test_an_order_that_a_node_did_not_obey_fails_with_its_name(front):  # noqa: 
         gone.set()
 
 
-def test_a_node_that_joins_during_an_order_has_not_obeyed(front):  # noqa: F811
+@contextlib.contextmanager
+def order_under_way(front):
+    """Yields (go, later): an order that waits for node x, which obeys when `go` is set."""
     go = threading.Event()
     with PlayedNode(front, "x", 7) as x:
         g.wait_until(lambda: front.state("a", "x") == "up", what="x is known")
@@ -106,32 +109,26 @@ def test_a_node_that_joins_during_an_order_has_not_obeyed(front):  # noqa: F811
         x.handler = obey
         later = Later(lambda: order(front, "a", "/admin/weight_version", {"version": 7}))
         assert x.wait(lambda: len(x.requests) == 1)
-        with PlayedNode(front, "y", 8) as y:
-            g.wait_until(lambda: front.state("a", "y") == "up", what="y has joined")
-            go.set()
-            assert later.get().status == 503 and "1 nodes did not obey (y)" in later.answer.text, later.answer.text
-            y.handler = lambda conn, _: y.answer(conn, '{"status":"ok","drained":true}')
-            assert order(front, "a", "/admin/weight_version", {"version": 7}).json()["nodes"] == {n: "obeyed" for n in "axy"}
+        yield go, later
+
+
+def test_a_node_that_joins_during_an_order_has_not_obeyed(front):  # noqa: F811
+    with order_under_way(front) as (go, later), PlayedNode(front, "y", 8) as y:
+        g.wait_until(lambda: front.state("a", "y") == "up", what="y has joined")
+        go.set()
+        assert later.get().status == 503 and "1 nodes did not obey (y)" in later.answer.text, later.answer.text
+        y.handler = lambda conn, _: y.answer(conn, '{"status":"ok","drained":true}')
+        assert order(front, "a", "/admin/weight_version", {"version": 7}).json()["nodes"] == {n: "obeyed" for n in "axy"}
 
 
 def test_a_node_that_joins_during_an_order_may_have_read_it(front):  # noqa: F811
-    go = threading.Event()
-    with PlayedNode(front, "x", 7) as x:
-        g.wait_until(lambda: front.state("a", "x") == "up", what="x is known")
-
-        def obey(conn, _):
-            go.wait(60 * g.PATIENCE)
-            x.answer(conn, '{"status":"ok","drained":true}')
-        x.handler = obey
-        later = Later(lambda: order(front, "a", "/admin/weight_version", {"version": 7}))
-        assert x.wait(lambda: len(x.requests) == 1)
-        with PlayedNode(front, "y", 8) as y:
-            y.entry["edition"] = int(front.entry("orders")["edition"])
-            y.set_state("up")
-            g.wait_until(lambda: front.state("a", "y") == "up", what="y has joined")
-            go.set()
-            assert later.get().status == 200 and later.answer.json()["nodes"] == {n: "obeyed" for n in "axy"}, later.answer.text
-            assert y.requests == []
+    with order_under_way(front) as (go, later), PlayedNode(front, "y", 8) as y:
+        y.entry["edition"] = int(front.entry("orders")["edition"])
+        y.set_state("up")
+        g.wait_until(lambda: front.state("a", "y") == "up", what="y has joined")
+        go.set()
+        assert later.get().status == 200 and later.answer.json()["nodes"] == {n: "obeyed" for n in "axy"}, later.answer.text
+        assert y.requests == []
 
 
 def test_a_version_reaches_all_nodes_though_its_client_has_left(tmp_path):
