@@ -1,248 +1,32 @@
-/*
- * The file is a list of effects, one a line, which every process replays:
- *     {"key": "place:7", "owner": "a", "epoch": 9, "beat": 1, "whole": true}
- *     {"key": "node:a", "value": "...", "edition": 1, "beat": 3}
- *     {"log": "7/w7-1", "first": 0, "records": ["..."]}
- * The value of the key "server" is what the file plays: "SERVER", or after a promotion "SERVER
- * BEFORE REPLICAS", numbers. The beat of "servers:SERVER" is the time of its last renewal. The last
- * line of a key or log is its state. A call locks the file, reads what is new, decides, appends the
- * effects, and answers in the next task of the loop.
- */
+/* A call locks the file, reads what is new, decides, appends the effects (file_lines.h), and
+ * answers in the next task of the loop. */
 #include "file_store.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "common/base/arena.h"
-#include "common/base/buf.h"
+#include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
-#include "common/base/map.h"
 #include "common/base/mem.h"
-#include "common/base/vec.h"
-#include "common/codec/json.h"
-#include "common/fleet/fleet_store.h"
 #include "common/fleet/place_table.h"
-#include "common/os/loop.h"
+#include "file_lines.h"
 
-enum { READ_BYTES = 1 << 20, LOOK_MS = 20 };
-
-struct file_entry {
-    struct store_entry e; /* texts are in the arena */
-    uint64_t base;        /* the claim that the entry of a place stems from */
-    uint64_t server;      /* of a place: the server that had all; 0: unknown */
-    bool replicated;      /* of a place: each answer waited for a replica */
-    bool changed;         /* not reported yet */
-};
-
-struct file_log {
-    struct str name; /* "7/SESSION" */
-    uint64_t first;
-    bool complete;
-    VEC(struct str) records;
-};
-
-struct file_answer {
-    struct store_answer a;
-    struct store_call call;
-};
-
-struct file_store {
-    struct store store;
-    struct loop *loop;
-    int fd;
-    uint64_t at;        /* number of replayed bytes */
-    struct arena arena; /* grows while the store exists */
-    struct map entries, logs;
-    VEC(struct file_answer) answers;
-    struct loop_task answering;
-    struct loop_timer looking;
-    store_watch_fn watch;
-    void *watch_ctx;
-    bool complete;                /* the watch has reported all entries */
-    unsigned long long server[3]; /* this one, the one before, and how many replicas that one had */
-};
+enum { LOOK_MS = 20 };
 
 static struct file_store *store_of(struct store *s)
 {
     return CONTAINER_OF(s, struct file_store, store);
 }
 
-static struct file_entry *find_entry(struct file_store *s, struct str key)
-{
-    struct file_entry *entry = map_get(&s->entries, key);
-
-    if (!entry) {
-        entry = ARENA_NEW(&s->arena, struct file_entry);
-        entry->e.key = arena_str(&s->arena, key);
-        entry->e.owner = entry->e.value = STR("");
-        map_set(&s->entries, entry->e.key, entry);
-    }
-    return entry;
-}
-
 static struct file_entry *find_place(struct file_store *s, uint32_t place)
 {
     if (place == FLEET_DISPATCHER)
-        return find_entry(s, STR("place:d"));
-    return find_entry(s, arena_printf(&s->arena, "place:%u", (unsigned)place));
-}
-
-static struct file_log *find_log(struct file_store *s, uint32_t place, struct str session)
-{
-    struct str name =
-        arena_printf(&s->arena, "%u/%.*s", (unsigned)place, (int)session.len, session.p);
-    struct file_log *log = map_get(&s->logs, name);
-
-    if (!log) {
-        log = ARENA_NEW(&s->arena, struct file_log);
-        log->name = name;
-        map_set(&s->logs, name, log);
-    }
-    return log;
-}
-
-/* --- the file --- */
-
-static uint64_t number(const struct json *v, const char *key)
-{
-    uint64_t n = 0;
-
-    (void)str_to_u64(json_text(json_get(v, key)), UINT64_MAX, &n);
-    return n;
-}
-
-static void replay_entry(struct file_store *s, const struct json *v)
-{
-    struct file_entry *entry = find_entry(s, json_string(json_get(v, "key")));
-
-    entry->e.owner = arena_str(&s->arena, json_string(json_get(v, "owner")));
-    entry->e.value = arena_str(&s->arena, json_string(json_get(v, "value")));
-    entry->e.epoch = number(v, "epoch");
-    entry->e.beat = number(v, "beat");
-    entry->base = number(v, "base");
-    entry->e.before = number(v, "before");
-    entry->e.since = number(v, "since");
-    entry->server = number(v, "server");
-    entry->replicated = json_is_true(json_get(v, "replicated"));
-    entry->e.doubt_ms = number(v, "doubt");
-    entry->e.version = number(v, "version");
-    entry->e.edition = number(v, "edition");
-    entry->e.whole = json_is_true(json_get(v, "whole"));
-    entry->e.vacant = json_is_true(json_get(v, "vacant"));
-    entry->e.taken = json_is_true(json_get(v, "taken"));
-    entry->changed = entry->changed || json_is_true(json_get(v, "changed"));
-}
-
-static void replay_log(struct file_store *s, const struct json *v)
-{
-    struct str name = json_string(json_get(v, "log"));
-    size_t slash = str_find(name, STR("/"), 0);
-    const struct json *records = json_get(v, "records");
-    uint64_t place = 0;
-    struct file_log *log;
-
-    CHECK(str_to_u64(str_sub(name, 0, slash), UINT32_MAX, &place) == 0);
-    log = find_log(s, (uint32_t)place, str_sub(name, slash + 1, SIZE_MAX));
-    log->first = number(v, "first");
-    log->complete = json_is_true(json_get(v, "complete"));
-    vec_clear(&log->records);
-    for (size_t i = 0; i < records->n; i++)
-        *vec_push(&log->records) = arena_str(&s->arena, json_string(json_at(records, i)));
-}
-
-/* Locks the file and replays the effects of other processes. */
-static void begin_call(struct file_store *s)
-{
-    struct buf text = {0};
-    ssize_t n;
-
-    CHECK(flock(s->fd, LOCK_EX) == 0);
-    while ((n = pread(s->fd, buf_reserve(&text, READ_BYTES), READ_BYTES,
-                      (off_t)(s->at + text.len))) > 0)
-        text.len += (size_t)n;
-    for (struct str rest = buf_str(&text); rest.len > 0;) {
-        size_t end = str_find(rest, STR("\n"), 0);
-        const struct json *v = NULL;
-        struct arena a = {0};
-        struct err e;
-
-        CHECK(json_parse(&a, str_sub(rest, 0, end), &v, &e) == 0);
-        if (json_get(v, "log"))
-            replay_log(s, v);
-        else
-            replay_entry(s, v);
-        arena_done(&a);
-        rest = str_sub(rest, end + 1, SIZE_MAX);
-    }
-    s->at += text.len;
-    buf_done(&text);
-    (void)sscanf(arena_cstr(&s->arena, find_entry(s, STR("server"))->e.value), "%llu %llu %llu",
-                 &s->server[0], &s->server[1], &s->server[2]);
-}
-
-static void write_line(struct file_store *s, struct buf *line)
-{
-    buf_add_c(line, '\n');
-    CHECK(pwrite(s->fd, line->p, line->len, (off_t)s->at) == (ssize_t)line->len);
-    s->at += line->len;
-    buf_done(line);
-}
-
-static void put_number(struct json_out *o, const char *key, uint64_t value)
-{
-    json_out_key(o, key);
-    json_out_i64(o, (int64_t)value);
-}
-
-static void write_entry(struct file_store *s, struct file_entry *entry, bool changed)
-{
-    struct buf line = {0};
-    struct json_out o = json_out_to(&line);
-
-    json_out_obj(&o);
-    json_out_member_str(&o, "key", entry->e.key);
-    json_out_member_str(&o, "owner", entry->e.owner);
-    json_out_member_str(&o, "value", entry->e.value);
-    put_number(&o, "epoch", entry->e.epoch);
-    put_number(&o, "beat", entry->e.beat);
-    put_number(&o, "base", entry->base);
-    put_number(&o, "before", entry->e.before);
-    put_number(&o, "since", entry->e.since);
-    put_number(&o, "server", entry->server);
-    put_number(&o, "doubt", entry->e.doubt_ms);
-    json_out_member_bool(&o, "replicated", entry->replicated);
-    put_number(&o, "version", entry->e.version);
-    put_number(&o, "edition", entry->e.edition);
-    json_out_member_bool(&o, "whole", entry->e.whole);
-    json_out_member_bool(&o, "vacant", entry->e.vacant);
-    json_out_member_bool(&o, "taken", entry->e.taken);
-    json_out_member_bool(&o, "changed", changed);
-    json_out_end_obj(&o);
-    write_line(s, &line);
-    entry->changed = entry->changed || changed;
-}
-
-static void write_log(struct file_store *s, const struct file_log *log)
-{
-    struct buf line = {0};
-    struct json_out o = json_out_to(&line);
-
-    json_out_obj(&o);
-    json_out_member_str(&o, "log", log->name);
-    put_number(&o, "first", log->first);
-    json_out_member_bool(&o, "complete", log->complete);
-    json_out_key(&o, "records");
-    json_out_arr(&o);
-    for (size_t i = 0; i < log->records.n; i++)
-        json_out_str(&o, log->records.at[i]);
-    json_out_end_arr(&o);
-    json_out_end_obj(&o);
-    write_line(s, &line);
+        return file_find_entry(s, STR("place:d"));
+    return file_find_entry(s, arena_printf(&s->arena, "place:%u", (unsigned)place));
 }
 
 /* --- answers --- */
@@ -294,7 +78,7 @@ static void forget_complete(struct file_store *s, uint32_t place)
         if (!log->complete || !str_starts(log->name, prefix))
             continue;
         log->complete = false;
-        write_log(s, log);
+        file_write_log(s, log);
     }
 }
 
@@ -344,7 +128,7 @@ static void restore_place(struct file_store *s, struct file_entry *p,
 
 static struct file_entry *find_server(struct file_store *s, uint64_t server)
 {
-    return find_entry(s, arena_printf(&s->arena, "servers:%llu", (unsigned long long)server));
+    return file_find_entry(s, arena_printf(&s->arena, "servers:%llu", (unsigned long long)server));
 }
 
 /* Sets since when records of a claimed place may be missing. */
@@ -369,15 +153,15 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
     struct file_entry *p, *block;
     uint64_t stored;
 
-    begin_call(s);
+    file_begin_call(s);
     p = find_place(s, claim->place);
-    block = find_entry(s, arena_printf(&s->arena, "block:%u", (unsigned)claim->block));
+    block = file_find_entry(s, arena_printf(&s->arena, "block:%u", (unsigned)claim->block));
     stored = p->e.epoch;
     if (stored == 0)
         p->e.whole = true;
     if (claim->restores && is_between(p, claim) && p->e.before == FLEET_BASE_OLDEST) {
         p->e.taken = true;
-        write_entry(s, p, true);
+        file_write_entry(s, p, true);
         end_claim(s, claim, call, STORE_ALIVE);
     } else if (p->e.beat != claim->beat && !forgotten(p, claim)) {
         end_claim(s, claim, call, STORE_ALIVE);
@@ -404,7 +188,7 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         p->e.vacant = false;
         p->e.taken = p->e.taken || claim->incomplete;
         p->e.beat++;
-        write_entry(s, p, true);
+        file_write_entry(s, p, true);
         end_claim(s, claim, call, STORE_DONE);
     }
 }
@@ -433,14 +217,14 @@ static void file_renew(struct store *store, struct str node, const struct store_
     struct store_answer a = {.verdict = STORE_DONE, .refused = refused};
     struct file_entry *own;
 
-    begin_call(s);
-    own = find_entry(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p));
+    file_begin_call(s);
+    own = file_find_entry(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p));
     own->e.beat++;
-    write_entry(s, own, false);
+    file_write_entry(s, own, false);
     a.server = s->server[0];
     find_server(s, a.server)->e.beat = clock_wall_ms();
-    write_entry(s, find_server(s, a.server), false);
-    a.edition = find_entry(s, STR("orders"))->e.edition;
+    file_write_entry(s, find_server(s, a.server), false);
+    a.edition = file_find_entry(s, STR("orders"))->e.edition;
     for (size_t i = 0; i < n; i++) {
         struct file_entry *p = find_place(s, at[i].place);
         bool becomes_whole = at[i].whole && !p->e.whole, newer = at[i].version > p->e.version;
@@ -463,7 +247,7 @@ static void file_renew(struct store *store, struct str node, const struct store_
             p->replicated = at[i].replicated;
             p->e.doubt_ms = 0;
         }
-        write_entry(s, p, becomes_whole || newer);
+        file_write_entry(s, p, becomes_whole || newer);
     }
     add_beats(s, &a);
     end_call(s, call, a);
@@ -482,7 +266,7 @@ static enum store_verdict add_record(struct file_store *s, struct file_log *log,
     if (r->n < log->first + log->records.n)
         return str_eq(log->records.at[r->n - log->first], r->bytes) ? STORE_DONE : STORE_CONFLICT;
     *vec_push(&log->records) = arena_str(&s->arena, r->bytes);
-    write_log(s, log);
+    file_write_log(s, log);
     return STORE_DONE;
 }
 
@@ -494,10 +278,10 @@ static void file_append(struct store *store, uint32_t place, uint64_t epoch,
     struct store_answer a = {.verdict = STORE_DONE, .refused = refused};
     struct file_entry *p;
 
-    begin_call(s);
+    file_begin_call(s);
     p = find_place(s, place);
     for (size_t i = 0; i < n && p->e.epoch == epoch; i++) {
-        struct file_log *log = find_log(s, place, at[i].session);
+        struct file_log *log = file_find_log(s, place, at[i].session);
         enum store_verdict why = STORE_DONE;
 
         for (size_t k = 0; k < a.n_refused; k++)
@@ -512,7 +296,7 @@ static void file_append(struct store *store, uint32_t place, uint64_t epoch,
                 .next = log->records.n ? log->first + log->records.n : at[i].first};
         else if (at[i].last && !p->e.whole && !log->complete) {
             log->complete = true;
-            write_log(s, log);
+            file_write_log(s, log);
         }
     }
     if (p->e.epoch != epoch)
@@ -527,9 +311,9 @@ static void file_drop(struct store *store, uint32_t place, uint64_t epoch,
     struct file_entry *p;
     struct file_log *log;
 
-    begin_call(s);
+    file_begin_call(s);
     p = find_place(s, place);
-    log = find_log(s, place, cut->session);
+    log = file_find_log(s, place, cut->session);
     if (p->e.epoch != epoch) {
         end_call(s, call, (struct store_answer){.verdict = STORE_FENCED, .base = p->base});
         return;
@@ -544,7 +328,7 @@ static void file_drop(struct store *store, uint32_t place, uint64_t epoch,
         vec_clear(&log->records);
         log->complete = false;
     }
-    write_log(s, log);
+    file_write_log(s, log);
     end_call(s, call, (struct store_answer){.verdict = STORE_DONE});
 }
 
@@ -578,14 +362,14 @@ static void file_read(struct store *store, uint32_t place, struct str session, u
     struct str *texts;
     size_t bytes = 0;
 
-    begin_call(s);
+    file_begin_call(s);
     if (!session.p) {
         read_ids(s, place, &a);
         a.server = s->server[0];
         end_call(s, call, a);
         return;
     }
-    log = find_log(s, place, session);
+    log = file_find_log(s, place, session);
     if (log->records.n > 0) {
         a.first = MAX_OF(log->first, from);
         a.next = log->first + log->records.n;
@@ -605,12 +389,12 @@ static void file_put(struct store *store, struct str key, struct str value, uint
     struct store_answer a = {.verdict = STORE_DONE};
     struct file_entry *entry;
 
-    begin_call(s);
-    entry = find_entry(s, key);
+    file_begin_call(s);
+    entry = file_find_entry(s, key);
     if (edition > entry->e.edition) {
         entry->e.value = arena_str(&s->arena, value);
         entry->e.edition = edition;
-        write_entry(s, entry, true);
+        file_write_entry(s, entry, true);
     } else if (!str_eq(entry->e.value, value)) {
         a = (struct store_answer){
             .verdict = STORE_OVERTAKEN, .value = entry->e.value, .edition = entry->e.edition};
@@ -624,7 +408,7 @@ static void file_release(struct store *store, uint32_t place, uint64_t epoch, ui
     struct file_store *s = store_of(store);
     struct file_entry *p;
 
-    begin_call(s);
+    file_begin_call(s);
     p = find_place(s, place);
     if (p->e.epoch != epoch) {
         end_call(s, call, (struct store_answer){.verdict = STORE_FENCED, .base = p->base});
@@ -639,7 +423,7 @@ static void file_release(struct store *store, uint32_t place, uint64_t epoch, ui
     if (p->e.vacant || p->server == s->server[0] || server == s->server[0])
         p->server = 0;
     forget_complete(s, place);
-    write_entry(s, p, true);
+    file_write_entry(s, p, true);
     end_call(s, call, (struct store_answer){.verdict = STORE_DONE});
 }
 
@@ -655,7 +439,7 @@ static void on_looking(struct loop_timer *t)
     struct map_slot *slot;
     size_t at = 0;
 
-    begin_call(s);
+    file_begin_call(s);
     CHECK(flock(s->fd, LOCK_UN) == 0);
     while ((slot = map_next(&s->entries, &at))) {
         struct file_entry *entry = slot->value;
