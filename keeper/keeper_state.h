@@ -57,6 +57,7 @@ struct fleet_keeper {
     struct store_url url;
     struct store *store;
     uint64_t lease_ms;
+    uint32_t usual_record;        /* version of records in places without doubt */
     bool replicated;              /* each answer waits for a replica of the store (--fleet-acks) */
     struct loop_timer beat, look; /* look: a list between two beats */
     struct loop_timer leave;      /* releases places without a worker */

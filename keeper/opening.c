@@ -157,6 +157,7 @@ static void fill_entry(struct fleet_keeper *k)
     k->entry.lease_ms = k->lease_ms;
     k->replicated = h->config->fleet_acks > 1;
     k->entry.newest_record = h->build.newest_record;
+    k->usual_record = h->build.usual_record;
 }
 
 int opening_open(struct fleet_keeper *k, struct err *e)

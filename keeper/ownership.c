@@ -422,12 +422,13 @@ void ownership_renew(struct fleet_keeper *k)
     for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
         if (own.epoch > 0 &&
             !ownership_is_claimed(k, own.index)) /* whose claim changes the epoch */
-            *vec_push(&k->renewals) = (struct store_renewal){.place = own.index,
-                                                             .epoch = own.epoch,
-                                                             .whole = own.whole_epoch == own.epoch,
-                                                             .replicated = k->replicated,
-                                                             .server = own.server,
-                                                             .version = k->entry.newest_record};
+            *vec_push(&k->renewals) = (struct store_renewal){
+                .place = own.index,
+                .epoch = own.epoch,
+                .whole = own.whole_epoch == own.epoch,
+                .replicated = k->replicated,
+                .server = own.server,
+                .version = own.doubt_ms > 0 ? k->entry.newest_record : k->usual_record};
     }
     k->renewing = true;
     k->sent_ms = clock_boot_ms();

@@ -55,6 +55,7 @@ void worker_describe(const struct model *m, struct heritage_build *ret)
 {
     *ret = (struct heritage_build){.tokenizer = model_info(m)->fingerprint.tokenizer,
                                    .oldest_record = RECORD_VERSION_OLDEST,
+                                   .usual_record = RECORD_VERSION_USUAL,
                                    .newest_record = RECORD_VERSION};
 }
 

@@ -41,6 +41,7 @@ enum heritage_role { ROLE_ROUTER, ROLE_WORKER, ROLE_DISPATCHER, ROLE_KEEPER };
 struct heritage_build {
     uint64_t tokenizer;                    /* fingerprint; 0: not known */
     uint32_t oldest_record, newest_record; /* versions of journal records that it reads */
+    uint32_t usual_record;                 /* that it writes; marks of doubt are the newest */
 };
 
 /* Further addresses of the host name in --listen. */

@@ -23,7 +23,8 @@ struct claims_store {
     size_t n;
     struct store_claim claims[CALLS];
     struct store_call calls[CALLS];
-    uint32_t released; /* the last place whose release was asked for */
+    uint32_t released;            /* the last place whose release was asked for */
+    struct store_renewal renewed; /* the first place of the last renewal */
 };
 
 struct keeper_case {
@@ -49,8 +50,7 @@ static void record_release(struct store *store, uint32_t place, uint64_t epoch, 
 {
     struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
 
-    (void)epoch;
-    (void)server;
+    (void)epoch, (void)server;
     s->released = place;
     cr_assert_lt(s->n, CALLS);
     s->calls[s->n++] = call;
@@ -61,7 +61,9 @@ static void record_renewal(struct store *store, struct str node, const struct st
 {
     struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
 
-    (void)node, (void)at, (void)n;
+    (void)node;
+    if (n > 0)
+        s->renewed = at[0];
     s->calls[s->n++] = call;
 }
 
@@ -95,6 +97,7 @@ static void begin_case(struct keeper_case *f)
     strcpy(f->k.name, "me");
     strcpy(f->k.entry.tokenizer, "t");
     f->k.entry.newest_record = 3;
+    f->k.usual_record = 2;
     f->k.view.self = f->k.name;
 }
 
@@ -220,6 +223,24 @@ static bool answers_after_claim(struct keeper_case *f, uint32_t index, uint64_t 
                  &(struct store_answer){.verdict = STORE_DONE, .epoch = epoch, .base = 1});
     cr_assert_eq(place_table_own_epoch(f->k.table, index), epoch);
     return place_table_may_answer(f->k.table, index, clock_boot_ms());
+}
+
+/* Only marks of doubt are records of the newest version, so older nodes may claim all other places.
+ */
+TEST(ownership, only_a_place_in_doubt_needs_the_newest_version)
+{
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.asking = true; /* no other entry is written */
+    cr_assert(place_table_set_own(f.k.table, OWN, 70, 0));
+    ownership_renew(&f.k);
+    cr_assert_eq(f.store.renewed.version, 2);
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    place_table_set_doubt(f.k.table, OWN, 1000);
+    ownership_renew(&f.k);
+    cr_assert_eq(f.store.renewed.version, 3);
+    end_case(&f);
 }
 
 TEST(ownership, a_forgotten_place_waits_a_lease_unless_it_was_renewed_within_one)

@@ -81,7 +81,9 @@ static struct checkpoint *plan_duplicate(const struct plan *p, const struct json
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {
-    record_put_head(b, &(struct record_head){type, RECORD_VERSION, id, now_ms});
+    uint64_t version = type == RECORD_DOUBT ? RECORD_VERSION : RECORD_VERSION_USUAL;
+
+    record_put_head(b, &(struct record_head){type, version, id, now_ms});
 }
 
 /* Reports whether the new messages are in fragments before the record. */

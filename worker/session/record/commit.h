@@ -107,9 +107,10 @@ static inline bool record_is_fragment(uint64_t type)
     return type == RECORD_BULK || type == RECORD_ROWS;
 }
 
-/* The version that is written, and the oldest that can be read: 10 has no RECORD_DOUBT, 9 has no
- * COMMIT_AFTER. */
-enum { RECORD_VERSION = 11, RECORD_VERSION_OLDEST = 9 };
+/* The newest and the oldest version that can be read: 10 has no RECORD_DOUBT, 9 has no
+ * COMMIT_AFTER. RECORD_DOUBT is written as the newest, all else as usual: so older nodes of a fleet
+ * can take the places of newer ones, except those in doubt. */
+enum { RECORD_VERSION = 11, RECORD_VERSION_USUAL = 10, RECORD_VERSION_OLDEST = 9 };
 
 static inline bool record_version_known(uint64_t version)
 {
