@@ -29,6 +29,7 @@ struct place_claim {
     uint64_t sent_ms;
     unsigned tries;
     bool adopts;  /* this node has not got the journal of the place */
+    bool bare;    /* some of its records are in the store alone, as far as this node knows */
     bool vacates; /* a place without sessions is released again */
     bool taken;   /* the store may have forgotten that the place was taken */
 };
@@ -45,12 +46,21 @@ static void send_claim(struct place_claim *c, uint64_t beat)
         .beat = beat,
         .known = c->known,
         .incomplete = c->taken,
-        .bare = c->adopts,
+        .bare = c->bare,
         .reads = k->entry.newest_record};
 
     c->tries++;
     c->sent_ms = clock_boot_ms();
     store_claim(k->store, &claim, (struct store_call){on_claimed, c});
+}
+
+/* True if this node owns a place that it claimed without records, and has not read all yet. */
+static bool lacks_records(const struct fleet_keeper *k, uint32_t index)
+{
+    struct fleet_own_place own;
+
+    return place_table_find_own(k->table, index, &own) && own.epoch > 0 &&
+           own.bare_epoch == own.epoch && own.whole_epoch != own.epoch;
 }
 
 static void start_claim(struct fleet_keeper *k, struct place_claim what, uint64_t beat)
@@ -59,6 +69,7 @@ static void start_claim(struct fleet_keeper *k, struct place_claim what, uint64_
 
     *c = what;
     c->k = k;
+    c->bare = c->adopts || lacks_records(k, c->index);
     *vec_push(&k->claims) = c->index;
     send_claim(c, beat);
 }
@@ -211,6 +222,8 @@ static void on_claimed(void *ctx, const struct store_answer *a)
     }
     if (done) {
         enter_doubt(k, c, a->doubt_ms);
+        if (c->bare)
+            place_table_set_bare(k->table, c->index, a->epoch);
         enter_place(k, c->index, a->epoch, a->base, c->known || !a->whole, c->adopts);
         place_table_set_renewed(k->table, c->index, c->sent_ms);
         if (is_left(c, a))

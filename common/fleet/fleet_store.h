@@ -55,6 +55,8 @@
  * owner compared them last. A claim without own records (`bare`) on another server sets `doubt`:
  * the time up to which the store proves that it has all. The new owner marks the sessions, then
  * renews with its server, which ends the doubt. A release by a server is proof that it has all.
+ * An owner that claims a forgotten place again before it has read all is `bare`, too. If there is
+ * no entry then, the place is marked as with `incomplete`: nobody knows which sessions it had.
  */
 
 enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };
@@ -146,7 +148,7 @@ struct store_claim {
     uint64_t known;  /* the base that the caller owned the place with; 0: none */
     uint64_t reads;  /* the newest record version that it reads */
     bool incomplete; /* take it although the store lacks records of it, or its entry; mark it */
-    bool bare;       /* the caller has no records of it, only the store has */
+    bool bare;       /* the store has records that the caller lacks, as far as the caller knows */
     /* `me` does not live, but the caller saw its claim `known`. An owner that made the entry later,
      * without records of before, keeps the place, and the entry is marked as with `incomplete` */
     bool restores;

@@ -35,7 +35,7 @@ struct place_row {
 struct own_row {
     _Atomic uint64_t key; /* 1 + index; 0: free */
     _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind,
-        left_epoch, empty_epoch, abandoned_epoch, failed_epoch, server, doubt_ms;
+        left_epoch, empty_epoch, abandoned_epoch, failed_epoch, server, doubt_ms, bare_epoch;
 };
 
 struct node_row {
@@ -440,6 +440,7 @@ static bool read_own(const struct own_row *row, struct fleet_own_place *ret)
                                     .failed_epoch = load_word(&row->failed_epoch),
                                     .server = load_word(&row->server),
                                     .doubt_ms = load_word(&row->doubt_ms),
+                                    .bare_epoch = load_word(&row->bare_epoch),
                                     .behind = load_word(&row->behind)};
     return true;
 }
@@ -494,6 +495,7 @@ static size_t enter_own(struct place_table *t, uint32_t index)
     store_word(&row->failed_epoch, 0);
     store_word(&row->server, 0);
     store_word(&row->doubt_ms, 0);
+    store_word(&row->bare_epoch, 0);
     store_word(&row->behind, 0);
     store_word(&row->base, 0);
     store_word(&row->key, (uint64_t)index + 1);
@@ -524,6 +526,14 @@ void place_table_set_doubt(struct place_table *t, uint32_t index, uint64_t doubt
 
     if (i < OWN_ROWS)
         store_word(&t->own[i].doubt_ms, doubt_ms);
+}
+
+void place_table_set_bare(struct place_table *t, uint32_t index, uint64_t epoch)
+{
+    size_t i = enter_own(t, index);
+
+    if (i < OWN_ROWS)
+        store_word(&t->own[i].bare_epoch, epoch);
 }
 
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base)

@@ -71,6 +71,7 @@ struct fleet_own_place {
     uint64_t abandoned_epoch; /* this node gives up the place that it owns under this epoch */
     uint64_t failed_epoch;    /* as abandoned_epoch, because its worker died again and again */
     uint64_t behind;          /* reported by the worker: records that the store lacks */
+    uint64_t bare_epoch;      /* this node claimed the place without records of it; 0: none */
     uint64_t
         server; /* reported with whole_epoch: the store's server that has all (fleet_store.h) */
     uint64_t doubt_ms; /* sessions may lack records since this time, until whole; 0: none does */
@@ -206,6 +207,9 @@ bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch,
 /* Sessions of the place may lack records since this time; 0: none does. Call it before
  * place_table_set_own. */
 void place_table_set_doubt(struct place_table *t, uint32_t index, uint64_t doubt_ms);
+
+/* This node has no records of the place that it claims under this epoch: the store has them. */
+void place_table_set_bare(struct place_table *t, uint32_t index, uint64_t epoch);
 
 /* The claim that the records of an own place stem from; 0: unknown. It is set before the epoch. A
  * keeper that begins anew has it from the one before. */

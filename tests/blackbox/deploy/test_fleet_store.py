@@ -828,3 +828,21 @@ def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
         renew("c", c["epoch"], third, replicated=True)
         successors.fail_over()
         assert claim("b")["doubt"] == 0
+
+
+def test_a_claim_that_the_store_has_forgotten_before_all_was_read_is_in_doubt(successors):
+    """Its owner may have read what other servers had, or not. An emptied store lacks sessions that it has never heard of, too."""
+    def find(place):
+        return next(x for x in d.watch() if x["entry"] == f"place:{place}")
+
+    with Driver(successors.url) as d:
+        e, ahead = d.begin(7, "a"), 1 << 44
+        d.append(7, e, ["s", 0, 0, "r0"])
+        d.renew("a", [7, e, True, 0, d.renew("a")["server"]])
+        successors.fail_over()
+        while (b := d.claim(7, "b", beat=0, known=ahead, bare=True))["verdict"] == "lost":
+            pass
+        assert b["verdict"] == "done" and not b["whole"] and 0 < b["doubt"] < b["epoch"]
+        assert find(7)["taken"]
+        assert d.claim(8, "b", beat=0, known=ahead)["doubt"] == d.claim(9, "b", beat=0, known=ahead, bare=True)["doubt"] == 0
+        assert find(9)["taken"] and not find(8)["taken"]

@@ -1,145 +1,13 @@
-/* Claims that the keeper makes from what it has seen. The store only records them. */
+/* Claims that the keeper makes from what it has seen. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/attrs.h"
 #include "common/base/clock.h"
-#include "common/os/file.h"
 #include "common/proc/board.h"
-#include "common/proc/config.h"
-#include "common/proc/heritage.h"
-#include "common/proc/metrics.h"
 #include "common/proc/place_folder.h"
-#include "keeper/keeper_state.h"
-#include "testing.h"
-
-enum { LEASE_MS = 1000, CALLS = 8, OWN = 0, OTHER = 256 };
-
-struct claims_store {
-    struct store store;
-    size_t n;
-    struct store_claim claims[CALLS];
-    struct store_call calls[CALLS];
-    uint32_t released;            /* the last place whose release was asked for */
-    struct store_renewal renewed; /* the first place of the last renewal */
-};
-
-struct keeper_case {
-    struct fleet_keeper k;
-    struct heritage h;
-    struct config config;
-    struct claims_store store;
-    char folder[64];
-};
-
-static void record_claim(struct store *store, const struct store_claim *claim,
-                         struct store_call call)
-{
-    struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
-
-    cr_assert_lt(s->n, CALLS);
-    s->claims[s->n] = *claim;
-    s->calls[s->n++] = call;
-}
-
-static void record_release(struct store *store, uint32_t place, uint64_t epoch, uint64_t server,
-                           struct store_call call)
-{
-    struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
-
-    (void)epoch, (void)server;
-    s->released = place;
-    cr_assert_lt(s->n, CALLS);
-    s->calls[s->n++] = call;
-}
-
-static void record_renewal(struct store *store, struct str node, const struct store_renewal *at,
-                           size_t n, struct store_call call)
-{
-    struct claims_store *s = CONTAINER_OF(store, struct claims_store, store);
-
-    (void)node;
-    if (n > 0)
-        s->renewed = at[0];
-    s->calls[s->n++] = call;
-}
-
-static void answer_claim(struct claims_store *s, const struct store_answer *a)
-{
-    struct store_call call = s->calls[--s->n];
-
-    call.fn(call.ctx, a);
-}
-
-static void begin_case(struct keeper_case *f)
-{
-    static const struct store_kind kind = {
-        .claim = record_claim, .release = record_release, .renew = record_renewal};
-
-    memset(f, 0, sizeof(*f));
-    strcpy(f->folder, "/tmp/rg-keeper-XXXXXX");
-    cr_assert(mkdtemp(f->folder));
-    f->store.store.kind = &kind;
-    f->h.board = board_new();
-    f->h.metrics = metrics_new(1);
-    f->h.page = metrics_page(f->h.metrics, 0, "keeper");
-    f->h.state_dir = f->folder;
-    f->h.config = &f->config;
-    f->config.dispatcher = true;
-    f->k.h = &f->h;
-    f->k.table = place_table_new();
-    f->k.store = &f->store.store;
-    f->k.lease_ms = LEASE_MS;
-    f->k.step = JOINED;
-    strcpy(f->k.name, "me");
-    strcpy(f->k.entry.tokenizer, "t");
-    f->k.entry.newest_record = 3;
-    f->k.usual_record = 2;
-    f->k.view.self = f->k.name;
-}
-
-static void end_case(struct keeper_case *f)
-{
-    while (f->store.n > 0)
-        answer_claim(&f->store, &(struct store_answer){.verdict = STORE_LOST, .why = "the end"});
-    fleet_view_done(&f->k.view);
-    vec_done(&f->k.claims);
-    vec_done(&f->k.avoided);
-    vec_done(&f->k.renewals);
-    place_table_free(f->k.table);
-    metrics_free(f->h.metrics);
-    board_free(f->h.board);
-    file_remove_tree(f->folder);
-}
-
-/* The store's only place, in a complete list. */
-static void list(struct keeper_case *f, uint32_t index, struct store_entry e, uint64_t now_ms)
-{
-    char key[32];
-
-    (void)snprintf(key, sizeof(key), "place:%u", index);
-    e.key = str_cstr(key);
-    e.version = 3;
-    fleet_view_add(&f->k.view, &e, now_ms);
-    fleet_view_end_list(&f->k.view, now_ms);
-}
-
-/* The node that made the ids of OTHER has this node's tokenizer. */
-static void add_block(struct keeper_case *f)
-{
-    struct node_entry n = {.address = "10.0.0.7:8600", .instance = "i", .build = "b", .block = 1};
-    struct buf value = {0};
-
-    strcpy(n.tokenizer, "t");
-    node_entry_write(&n, &value);
-    fleet_view_add(&f->k.view,
-                   &(struct store_entry){.key = STR("node:a"), .value = buf_str(&value)}, 1);
-    fleet_view_add(&f->k.view, &(struct store_entry){.key = STR("block:1"), .value = STR("a")}, 1);
-    buf_done(&value);
-}
+#include "keeper_kit.h"
 
 TEST(ownership, a_claim_that_was_done_unheard_is_made_again)
 {
@@ -313,6 +181,7 @@ TEST(ownership, a_start_claims_what_the_store_has_forgotten)
     end_case(&f);
 }
 
+/* The store may lack what was unread. */
 TEST(ownership, a_node_that_stops_claims_nothing)
 {
     const struct store_entry released = {.epoch = 9, .base = 9, .beat = 5, .whole = true};
@@ -638,63 +507,5 @@ TEST(dispatcher_place, a_node_whose_dispatcher_died_again_and_again_avoids_it)
     cr_assert(f.k.unserved == 1 && f.k.desk_complained_ms > 0);
     f.k.avoided.at[0].until_ms = 1;
     expect_claim(&f, 5);
-    end_case(&f);
-}
-
-/* The store had a place of the node "a", and a later list lacks it. */
-static void lose_entry(struct keeper_case *f, uint64_t ago_ms)
-{
-    const struct store_entry others = {
-        .owner = STR("a"), .epoch = 90, .base = 80, .beat = 5, .since = 90};
-
-    for (int i = 0; i < 5; i++)
-        fleet_view_end_list(&f->k.view, 1);
-    list(f, OTHER, others, 1);
-    fleet_view_end_list(&f->k.view, clock_boot_ms() - ago_ms);
-    cr_assert_null(fleet_view_place(&f->k.view, OTHER));
-}
-
-TEST(forgotten, an_entry_is_restored_for_its_lost_owner)
-{
-    struct keeper_case f;
-
-    begin_case(&f);
-    lose_entry(&f, LEASE_MS / 4);
-    fleet_view_note_emptied(&f.k.view);
-    forgotten_restore(&f.k);
-    cr_assert_eq(f.store.n, 0, "a living owner does it now");
-    f.k.lease_ms = LEASE_MS / 2;
-    forgotten_restore(&f.k);
-    forgotten_restore(&f.k);
-    cr_assert_eq(f.store.n, 1);
-    cr_assert(f.store.claims[0].place == OTHER && f.store.claims[0].known == 80 &&
-              f.store.claims[0].beat == 0 && f.store.claims[0].restores);
-    cr_assert(str_eq_c(f.store.claims[0].me, "a"));
-    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_LOST, .why = "the cable"});
-    forgotten_restore(&f.k);
-    cr_assert_eq(f.store.n, 1, "again");
-    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE, .owner = STR("a")});
-    cr_assert_eq(place_table_own_epoch(f.k.table, OTHER), 0);
-    end_case(&f);
-}
-
-TEST(forgotten, an_entry_that_is_back_or_was_deleted_is_left)
-{
-    struct store_entry back = {.owner = STR("b"), .epoch = 99, .base = 99, .since = 99, .beat = 1};
-    struct keeper_case f;
-
-    begin_case(&f);
-    lose_entry(&f, LEASE_MS);
-    forgotten_restore(&f.k);
-    cr_assert_eq(f.store.n, 0, "the store was not emptied: the node was forgotten");
-    fleet_view_note_emptied(&f.k.view);
-    for (back.before = 1; back.before <= 80; back.before += 79) {
-        list(&f, OTHER, back, 2);
-        forgotten_restore(&f.k);
-        cr_assert_eq(f.store.n, back.before == 1, "made anew, without what a had");
-        while (f.store.n > 0)
-            answer_claim(&f.store, &(struct store_answer){.verdict = STORE_ALIVE});
-    }
-    cr_assert_eq(f.k.view.gone.n, 0);
     end_case(&f);
 }
