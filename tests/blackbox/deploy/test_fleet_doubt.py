@@ -72,11 +72,11 @@ class FailingFleet(Fleet):
         self.proxy.cut()
 
     def wait_compared(self, *sessions, acks="1"):
-        """Waits until the store remembers which server has all records of these places."""
-        known = [self.server.ask("INFO", "replication")["master_replid"][:16], acks]
+        """Waits until the store remembers which server has all records of these places, and that marks are among them."""
+        known = [self.server.ask("INFO", "replication")["master_replid"][:16], acks, "0"]
         for index in {index_of(s["session_id"]) for s in sessions}:
             key = f"place:{{{index}}}"
-            g.wait_until(lambda key=key: [self.entry(key).get(name) for name in ("server", "acks")] == known, 20, "the server has all")
+            g.wait_until(lambda key=key: [self.entry(key).get(name) for name in ("server", "acks", "doubt")] == known, 20, "the server has all")
 
     def drain(self, node):
         """Drains the node when another one can take its places."""
