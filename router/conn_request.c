@@ -30,7 +30,7 @@ static bool is_repeatable(const struct http1_head *h)
 /* Stores what the exchange needs of the head, which is overwritten later. */
 static void keep_request(struct conn *c, const struct http1_head *h, const struct route *route)
 {
-    c->old = h->minor == 0;
+    c->old = h->minor == 0 || (c->old && c->hold.until_ms > 0); /* a kept head has our version */
     c->closing = !h->keep_alive || gate_ends_connections(c->hub);
     c->messages_dialect = route->messages;
     memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);

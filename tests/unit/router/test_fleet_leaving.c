@@ -65,6 +65,26 @@ TEST(fleet_leaving, a_request_that_a_worker_of_a_leaving_node_hands_back_goes_to
     close_fleet(&f);
 }
 
+/* A worker's request has our version. */
+TEST(fleet_leaving, an_old_client_whose_request_is_handed_back_gets_no_chunks)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    ask(&f, "GET /sessions/w0-" ID " HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    cr_assert(wait_for(&f, f.door.fd, LIMIT_MS));
+    f.link = accept(f.door.fd, NULL, NULL);
+    leave_fleet(&f);
+    node_resets(&f);
+    wait_held(&f, true);
+    set_owner(&f, 0, B);
+    node_hears(&f, B, "\r\n\r\n");
+    say(f.link, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
+    cr_assert_str_eq(strstr(hear(&f, f.client, NULL), "\r\n\r\n"), "\r\n\r\nok");
+    cr_assert_null(strstr(f.text, "chunked"));
+    close_fleet(&f);
+}
+
 /* The claims of other nodes may take longer than the lease for which a left node goes on. */
 TEST(fleet_leaving, held_requests_outlast_the_end_of_a_node_that_leaves)
 {
