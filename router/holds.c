@@ -175,6 +175,16 @@ void holds_watch_hop(struct conn *c, int upstream)
     list_append(&c->hub->hops, &c->hold.hop);
 }
 
+uint64_t holds_accept_ms(const struct conn *c)
+{
+    const struct hub *h = c->hub;
+    struct fleet_node node;
+    bool drains =
+        place_table_node(h->heritage->fleet, c->hold.node, &node) && node.state == FLEET_DRAINING;
+
+    return c->hold.accept_ms + (drains ? (uint64_t)h->config->grace_ms : 0);
+}
+
 /* Returns the time until the same owner is tried again. The first try after a broken link follows
  * at once: the link may have been an old one. */
 static uint64_t again_ms(const struct conn *c, bool first)

@@ -33,6 +33,10 @@ void holds_begin(struct conn *c, uint32_t place);
  * --fleet-hold, but at least for one lease (hold.accept_ms). */
 void holds_watch_hop(struct conn *c, int upstream);
 
+/* Returns the end of that time. A node that drains holds the request while calls of its place end:
+ * it has --grace more. */
+uint64_t holds_accept_ms(const struct conn *c);
+
 /* The router drains. Tries all held requests a last time, unless its node leaves the fleet: then
  * they wait for the next owners of their places. */
 void holds_drain(struct hub *h);

@@ -16,6 +16,7 @@
 #include "router/answer.h"
 #include "router/bodies.h"
 #include "router/heads.h"
+#include "router/holds.h"
 #include "router/hub.h"
 #include "router/upload.h"
 #include "router/upstreams.h"
@@ -273,11 +274,17 @@ static void await_reader(struct conn *c)
         conn_set_deadline(c, (uint64_t)c->hub->config->send_timeout_ms);
 }
 
+static void await_acceptance(struct conn *c)
+{
+    uint64_t now_ms = loop_now_ms(c->hub->loop), until_ms = holds_accept_ms(c);
+
+    conn_set_deadline(c, until_ms > now_ms ? until_ms - now_ms : 0);
+}
+
 /* Sets the deadline for the side that the exchange waits for. */
 static void set_deadline(struct conn *c)
 {
     bool waits = !c->up.done && c->upload == UPLOAD_FLOWS && !c->offered && !flow_parked(&c->up);
-    uint64_t now_ms = loop_now_ms(c->hub->loop);
     uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
     c->body_waits = waits;
@@ -289,7 +296,7 @@ static void set_deadline(struct conn *c)
     if (waits)
         conn_set_deadline(c, body_ms);
     else if (c->offered && !conn_answered(c))
-        conn_set_deadline(c, c->hold.accept_ms > now_ms ? c->hold.accept_ms - now_ms : 0);
+        await_acceptance(c);
     else
         conn_no_deadline(c);
 }
@@ -298,6 +305,10 @@ void relay_refuse_offer(struct conn *c)
 {
     struct err e;
 
+    if (loop_now_ms(c->hub->loop) < holds_accept_ms(c)) {
+        await_acceptance(c);
+        return;
+    }
     err_set(&e, ERR_NO_OWNER,
             "the node that owns the place of this request did not accept its body in time");
     hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1, e.text);

@@ -24,8 +24,8 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
  * has the request (holds_begin). */
 enum verdict relay_pump(struct conn *c, struct err *e);
 
-/* Ends the exchange with an error: the node did not accept the body within its time
- * (c->offered). */
+/* Ends the exchange with an error: the node did not accept the body within its time (c->offered).
+ * Waits on if it drains by now. */
 void relay_refuse_offer(struct conn *c);
 
 /* Reports whether the worker must still get bytes of a completely received call, although its

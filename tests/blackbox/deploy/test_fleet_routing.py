@@ -249,6 +249,20 @@ def test_long_calls_do_not_fail_in_a_drain(tmp_path):
         assert {one.status for one in answers} == {200}, [one.text for one in answers if one.status != 200]
 
 
+def test_a_long_body_waits_for_the_calls_of_a_draining_place(tmp_path):
+    """They may take longer than --fleet-hold."""
+    with Fleet(tmp_path, "ab", fleet_hold="1s", lease="1s", engine="builtin:echo,delay_ms=4000") as fleet:
+        running, short, long = (fleet.create("b") for _ in range(3))
+        calls = [Later(lambda: fleet.chat("b", running, "runs"))]
+        g.wait_until(lambda: fleet["b"].get(f"/sessions/{running['session_id']}", headers=AS_ADMIN).json()["num_inflight_generations"], what="it runs")
+        assert fleet["b"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+        fleet["b"].wait_line("leaving the fleet")
+        for session, length in ((short, 100), (long, 100_000)):
+            calls.append(Later(lambda s=session, n=length: fleet.chat("a", s, "x" * n)))
+            g.wait_until(lambda: held(fleet["b"]) == len(calls) - 1, what="it is held")
+        assert [call.get().status for call in calls] == [200] * 3, [call.get().text for call in calls]
+
+
 def test_clients_of_a_drained_node_are_sent_on_then_refused(tmp_path):
     """A connection ends with its answer, so that none is reset. The port is closed while a forwarded call still runs."""
     with Fleet(tmp_path, "ab", lease="1s", engine="builtin:echo,delay_ms=4000") as fleet:

@@ -233,6 +233,21 @@ TEST(fleet_routes, a_body_that_its_node_never_accepts_ends_with_no_owner)
     close_fleet(&f);
 }
 
+TEST(fleet_routes, a_node_that_drains_may_accept_a_body_after_its_calls)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    f.config.fleet_hold_ms = f.config.fleet_lease_ms = SILENT_MS;
+    f.config.grace_ms = 2 * SILENT_MS;
+    ask(&f, POST(256, "/fork", 180020) "begin");
+    node_hears(&f, B, "\r\n\r\n");
+    set_node(&f, B, 1, FLEET_DRAINING);
+    cr_assert(!wait_for(&f, f.client, 2 * SILENT_MS));
+    expect(&f, "HTTP/1.1 503", "no_owner");
+    close_fleet(&f);
+}
+
 /* Reports whether probes are sent on the newest connection of a client. */
 static bool sends_probes(const struct fleet *f)
 {
