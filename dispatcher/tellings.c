@@ -34,6 +34,7 @@ struct telling {
     bool waits;       /* waits for the records that settled the group to be durable */
     uint32_t rollout; /* in a fleet: the sinks have the members before this one */
     uint64_t again_ms;
+    char at[ID_TEXT_MAX]; /* in a fleet: the worker that has the entry, or is asked to; or empty */
     struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
@@ -224,6 +225,16 @@ static bool await_member(struct telling *t, struct group *g)
     return true;
 }
 
+/* In a fleet the call may end before the sinks have the entry. Then the same worker is asked again:
+ * a second one would send it twice. */
+static void give_entry(struct telling *t)
+{
+    if (t->desk->copy && !t->at[0])
+        workers_choose(t->desk->workers, t->at);
+    t->call = worker_call(t->desk->workers, t->at[0] ? str_cstr(t->at) : (struct str){0}, "POST",
+                          STR("/admin/group_result"), str_cstr(t->body), on_telling_answer, t);
+}
+
 /* Makes the next call. A group that was removed was delivered to a trainer. */
 static void tell_next(struct telling *t)
 {
@@ -237,8 +248,7 @@ static void tell_next(struct telling *t)
         return;
     if (g)
         fix_entry(t, g);
-    t->call = worker_call(t->desk->workers, (struct str){0}, "POST", STR("/admin/group_result"),
-                          str_cstr(t->body), on_telling_answer, t);
+    give_entry(t);
 }
 
 static void on_telling_durable(void *ctx)

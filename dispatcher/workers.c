@@ -289,6 +289,21 @@ static void on_made(void *ctx, int status, struct str body, const struct err *e)
     made.fn(made.ctx, status, body, e);
 }
 
+static void write_id(const struct workers *w, unsigned place, char ret[ID_TEXT_MAX])
+{
+    (void)snprintf(ret, ID_TEXT_MAX, "w%u-%032d", board_index(w->h->board, place), 0);
+}
+
+void workers_choose(struct workers *w, char ret_id[ID_TEXT_MAX])
+{
+    struct err e;
+    int place = choose_worker(w, (struct str){0}, &e);
+
+    ret_id[0] = '\0';
+    if (place >= 0)
+        write_id(w, (unsigned)place, ret_id);
+}
+
 /* Makes a session at the node with the least load; without one, at this node. */
 static struct http_fetch *make_at_node(struct workers *w, struct http_request *r, struct str body,
                                        http_fetch_fn fn, void *ctx)
@@ -372,7 +387,7 @@ void workers_retry(struct workers *w)
 
     if (w->retry)
         return;
-    (void)snprintf(id, sizeof(id), "w%u-%032d", board_index(w->h->board, w->fault_place), 0);
+    write_id(w, w->fault_place, id);
     (void)snprintf(path, sizeof(path), "/sessions/%s", id);
     w->retry = worker_call(w, str_cstr(id), "GET", str_cstr(path), STR(""), on_retried, w);
 }

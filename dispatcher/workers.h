@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "common/net/http_fetch.h"
+#include "common/proc/ids.h"
 
 struct heritage;
 struct http_fetch;
@@ -39,6 +40,10 @@ void workers_free(struct workers *w);
  * empty; it is copied. */
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx);
+
+/* Writes an id that only means the next worker in turn, so that calls for it go to one worker, also
+ * after it restarts. Empty: no worker serves now. */
+void workers_choose(struct workers *w, char ret_id[ID_TEXT_MAX]);
 
 /* Asks the next worker in turn to make a session, in a fleet the node with the least load. A claim
  * waits for its slowest session, so the call ends before the executor's timeout (CALL_MARGIN_MS in

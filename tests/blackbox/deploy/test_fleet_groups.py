@@ -3,6 +3,7 @@ import glob
 import itertools
 import json
 import os
+import re
 import signal
 
 import gateway as g
@@ -286,6 +287,11 @@ def told(sink):
             for _, entry in sink.ask("XRANGE", "s:groups", "-", "+")}
 
 
+def spooled(fleet):
+    """The files of groups' entries that wait."""
+    return [path for gateway in fleet for path in glob.glob(f"{gateway.folder}/state/worker-*/spool/*/group:*")]
+
+
 def test_sinks_get_a_group_after_its_members(sunk):
     """A member that is lost before is not in the group's entry. One that is lost later changes nothing."""
     fleet, sink = sunk
@@ -322,6 +328,24 @@ def test_a_groups_entry_survives_the_node_that_had_it(sunk):
     fleet.lose(owner)
     sink.ask("DEL", "s:groups")
     g.wait_until(lambda: "one" in told(sink), 30, "the next dispatcher has sent it")
+
+
+def test_a_worker_that_restarts_does_not_tell_a_group_twice(tmp_path):
+    with Server(tmp_path / "sink") as sink, Fleet(tmp_path, "a", workers=2, sink=f"redis://127.0.0.1:{sink.port}?stream=s") as fleet:
+        fleet["a"].allow("a sink takes", "process died")
+        front = Front(*fleet)
+        sink.ask("SET", "s:groups", "no stream: entries of groups wait")
+        submit(front, "one")
+        end_well(front, *claim(front, "r", 2))
+        g.wait_until(lambda: spooled(fleet), 20, "the entry waits")
+        name = f"worker-{re.search('/worker-([0-9]+)/', spooled(fleet)[0])[1]}"
+        pid = fleet["a"].child(name)
+        os.kill(pid, signal.SIGKILL)
+        g.wait_until(lambda: fleet["a"].child(name) != pid, 20, "it was replaced")
+        g.stays(lambda: len(spooled(fleet)) == 1, 1.5, "the dispatcher asks again after 0.5 s")
+        sink.ask("DEL", "s:groups")
+        g.wait_until(lambda: not spooled(fleet), 30, "the entry was sent")
+        assert sink.ask("XLEN", "s:groups") == 1
 
 
 def test_a_lost_dispatcher_is_replaced_with_all_its_groups(fleet):

@@ -9,7 +9,7 @@
 #include "worker/plane/service/service.h"
 #include "worker/sink/sink.h"
 
-enum { LOOK_MS = 20 };
+enum { LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 /* Answers when every sink has the entry: in a fleet the spool may be lost with its node. */
 MAY_PAUSE static void answer_given(struct answering *a, void *ctx)
@@ -19,8 +19,10 @@ MAY_PAUSE static void answer_given(struct answering *a, void *ctx)
     struct err e = {0};
     int rc = 0;
 
-    while (rc == 0 && s->calls.ledger->copy && sinks_owe(s->sinks, buf_str(&name)))
-        rc = control_wait_ms(s->calls.loop, LOOK_MS, &e);
+    for (uint64_t ms = LOOK_MS;
+         rc == 0 && s->calls.ledger->copy && sinks_owe(s->sinks, buf_str(&name));
+         ms = MIN_OF(2 * ms, (uint64_t)LOOK_MAX_MS))
+        rc = control_wait_ms(s->calls.loop, ms, &e);
     buf_done(&name);
     if (rc) {
         answering_fail(a, "the answer to a group's entry broke", &e);
