@@ -328,7 +328,7 @@ static struct group *find_group(struct desk_request *r, struct err *e)
  * can lose a member later. */
 static bool is_delivered_now(const struct desk *d, const struct group *g)
 {
-    return d->copy && group_settled(g) && !g->queue && !group_is_delivered(g);
+    return d->copy && group_settled(g) && !g->queue && g->deliveries == 0;
 }
 
 /* Answers with a group that has settled, after the records of that. */

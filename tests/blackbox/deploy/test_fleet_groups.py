@@ -330,6 +330,19 @@ def test_a_groups_entry_survives_the_node_that_had_it(sunk):
     g.wait_until(lambda: "one" in told(sink), 30, "the next dispatcher has sent it")
 
 
+def test_a_group_that_was_shown_while_its_entry_waits_does_not_change(sunk):
+    fleet, sink = sunk
+    front = Front(*fleet)
+    sink.ask("SET", "s:groups", "no stream: entries of groups wait")
+    lost, kept = claim_one_each(fleet, front, "one", queue=None, min=1)
+    end_well(front, lost, kept)
+    g.wait_until(lambda: spooled(fleet), 20, "the entry waits")
+    shown = front.get("/groups/one").json()
+    wait_whole(fleet)
+    front = lose_session(fleet, lost)
+    assert shown["state"] == "finished" and front.get("/groups/one").json() == shown
+
+
 def test_a_worker_that_restarts_does_not_tell_a_group_twice(tmp_path):
     with Server(tmp_path / "sink") as sink, Fleet(tmp_path, "a", workers=2, sink=f"redis://127.0.0.1:{sink.port}?stream=s") as fleet:
         fleet["a"].allow("a sink takes", "process died")
