@@ -331,8 +331,8 @@ static bool is_delivered_now(const struct desk *d, const struct group *g)
     return d->copy && group_settled(g) && !g->queue && g->deliveries == 0;
 }
 
-/* Answers with a group that has settled, after the records of that. */
-static void answer_settled(struct desk *d, struct exchange *x, const struct group *g)
+/* Answers with a group that has settled, after the records of that. `delivers`: a trainer asks. */
+static void answer_settled(struct desk *d, struct exchange *x, const struct group *g, bool delivers)
 {
     struct desk_answer *answer = durable_begin(d, x);
     struct json_out o = json_out_to(&answer->body);
@@ -340,7 +340,7 @@ static void answer_settled(struct desk *d, struct exchange *x, const struct grou
     struct err e;
     int rc = 0;
 
-    if (is_delivered_now(d, g)) {
+    if (delivers && is_delivered_now(d, g)) {
         record_taken(g->spec.id, 0, clock_wall_ms(), &record);
         rc = durable_write(answer, g->spec.id, buf_str(&record), &e);
         buf_done(&record);
@@ -474,7 +474,7 @@ static bool check_wait(struct poll *p)
     if (g && g->seq == w->seq) {
         if (is_delivered_now(p->desk, g) && losses_seek(p->desk, g))
             return false;
-        answer_settled(p->desk, p->x, g);
+        answer_settled(p->desk, p->x, g, true);
     } else {
         (void)err_set(&e, ERR_UNKNOWN_GROUP, "no group is called %s any more", w->id);
         desk_error(p->x, &e);
@@ -530,17 +530,32 @@ static struct group_wait *wait_for(const struct group *g)
     return w;
 }
 
+/* Reports in *ret whether the answer is a delivery: what only looks at a group changes nothing. */
+static int read_deliver(struct desk_request *r, bool *ret, struct err *e)
+{
+    struct str given = desk_query(r, "deliver");
+
+    *ret = !str_eq_c(given, "false");
+    if (!given.p || !*ret || str_eq_c(given, "true"))
+        return 0;
+    return err_field(e, "deliver", "deliver must be true or false, not %.*s",
+                     (int)MIN_OF(given.len, 40), given.p);
+}
+
 void groups_get(struct desk_request *r)
 {
     struct desk *d = r->desk;
     struct waits_now now = desk_waits_now(d);
     struct err e = {0};
-    const struct group *g = find_group(r, &e);
+    bool delivers;
+    const struct group *g = read_deliver(r, &delivers, &e) ? NULL : find_group(r, &e);
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
 
     if (!g) {
         desk_error(r->x, &e);
+    } else if (group_settled(g) && !delivers) {
+        answer_settled(d, r->x, g, false);
     } else if (group_settled(g)) {
         poll_start(d, r->x, &showing, wait_for(g), (uint64_t)d->heritage->config->fleet_hold_ms);
     } else {

@@ -194,7 +194,7 @@ class GroupPage {
   async draw() {
     try {
       const turn = this.turn = (this.turn || 0) + 1;
-      const group = await json(`/groups/${encodeURIComponent(this.id)}`);
+      const group = await json(`/groups/${encodeURIComponent(this.id)}?deliver=false`);
       if (this.ended || turn !== this.turn) return;
       this.group = group;
       this.showReleased();

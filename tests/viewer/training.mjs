@@ -190,7 +190,7 @@ const scenes = {
     }, first);
     await page.mouse.move(x, y);
     await page.mouse.down();
-    const answered = page.waitForResponse(r => r.url().endsWith(`/groups/${told.group}`));
+    const answered = page.waitForResponse(r => r.url().endsWith(`/groups/${told.group}?deliver=false`));
     await page.evaluate(async () => (await import("./ui/store.js")).store.tell("groups"));
     await (await answered).text();
     await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));

@@ -253,6 +253,8 @@ def test_a_group_without_a_queue_is_delivered_by_its_first_answer(fleet):
     shown = front.get("/groups/shown").json()
     waited = front.get("/groups/waited/wait").json()
     assert shown["state"] == waited["state"] == "finished" and groups(front)["unseen"] == "finished"
+    assert front.get("/groups/unseen?deliver=false").json()["state"] == "finished", "so asks the viewer"
+    assert front.get("/groups/unseen?deliver=no").json()["error"]["param"] == "deliver"
     wait_whole(fleet)
     front = lose_session(fleet, *[lost for _, lost in ends.values()])
     kept, lost = ends["unseen"]
