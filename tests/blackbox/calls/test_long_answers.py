@@ -15,12 +15,12 @@ from test_helpers import helped
 from test_streaming import new, user
 from test_turn_cancel import branches, inflight
 
-TEXT = "A rather long answer, so that helpers write it. " * 8
+TEXT = "A rather long answer, so that helpers write it. " * 24  # more logprobs than a Release build's loop writes: 1,024
 MANY = {"messages": user(TEXT), "n": 4, "logprobs": True}
 REQUESTS = [
     ("chat/completions", MANY),
     ("chat/completions", {**MANY, "stream": True, "stream_options": {"include_usage": True}}),
-    ("completions", {"prompt": [TEXT, "short"], "n": 2, "logprobs": 0}),
+    ("completions", {"prompt": [TEXT + "<|im_end|>", "short"], "n": 2, "logprobs": 0, "max_tokens": 2000}),
     ("responses", {"input": TEXT, "include": ["message.output_text.logprobs"]}),
 ]
 AGAIN = {"x-stainless-retry-count": "1"}
