@@ -83,6 +83,11 @@ class Prefer(TypedDict, total=False):
     engine: str
 
 
+class Thinking(TypedDict, total=False):
+    type: Any
+    budget_tokens: Any
+
+
 class SyncCalls:
     @overload
     def create_session(self, *, count: int, group: Optional[str] = None, rollout: Optional[int] = None,
@@ -259,7 +264,7 @@ class SyncCalls:
              max_tokens: Optional[int] = None, tools: Any = None, tool_choice: Any = None, chat_template_kwargs: Any = None,
              parallel_tool_calls: Any = None, top_logprobs: Any = None, store: Any = None,
              max_completion_tokens: Optional[int] = None, functions: Any = None, function_call: Any = None,
-             reasoning_effort: Any = None, enable_thinking: Any = None, thinking: Any = None,
+             reasoning_effort: Any = None, enable_thinking: Any = None, thinking: Optional[Thinking] = None,
              modalities: Any = None) -> dict[str, Any]: ...
     def submit(self, groups: Sequence[Group], defaults: Optional[Group] = None) -> Submitted: ...
     def put_group(self, group_id: str, *, queue: Any = None, runner: Any = None, input: Any = None, n: Any = None,
@@ -492,8 +497,8 @@ class AsyncCalls:
                    logprobs: Any = None, max_tokens: Optional[int] = None, tools: Any = None, tool_choice: Any = None,
                    chat_template_kwargs: Any = None, parallel_tool_calls: Any = None, top_logprobs: Any = None,
                    store: Any = None, max_completion_tokens: Optional[int] = None, functions: Any = None,
-                   function_call: Any = None, reasoning_effort: Any = None, enable_thinking: Any = None, thinking: Any = None,
-                   modalities: Any = None) -> dict[str, Any]: ...
+                   function_call: Any = None, reasoning_effort: Any = None, enable_thinking: Any = None,
+                   thinking: Optional[Thinking] = None, modalities: Any = None) -> dict[str, Any]: ...
     async def submit(self, groups: Sequence[Group], defaults: Optional[Group] = None) -> Submitted: ...
     async def put_group(self, group_id: str, *, queue: Any = None, runner: Any = None, input: Any = None, n: Any = None,
                         extra: Any = None, min: Any = None, attempts: Any = None, infra_attempts: Any = None, on: Any = None,
@@ -563,7 +568,7 @@ class SyncSessionCalls:
              max_tokens: Optional[int] = None, tools: Any = None, tool_choice: Any = None, chat_template_kwargs: Any = None,
              parallel_tool_calls: Any = None, top_logprobs: Any = None, store: Any = None,
              max_completion_tokens: Optional[int] = None, functions: Any = None, function_call: Any = None,
-             reasoning_effort: Any = None, enable_thinking: Any = None, thinking: Any = None,
+             reasoning_effort: Any = None, enable_thinking: Any = None, thinking: Optional[Thinking] = None,
              modalities: Any = None) -> dict[str, Any]: ...
 
 
@@ -603,4 +608,5 @@ class AsyncSessionCalls:
                    tool_choice: Any = None, chat_template_kwargs: Any = None, parallel_tool_calls: Any = None,
                    top_logprobs: Any = None, store: Any = None, max_completion_tokens: Optional[int] = None,
                    functions: Any = None, function_call: Any = None, reasoning_effort: Any = None,
-                   enable_thinking: Any = None, thinking: Any = None, modalities: Any = None) -> dict[str, Any]: ...
+                   enable_thinking: Any = None, thinking: Optional[Thinking] = None,
+                   modalities: Any = None) -> dict[str, Any]: ...

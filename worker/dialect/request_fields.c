@@ -396,7 +396,8 @@ static enum thinking_mode thinking_mode_of(struct str type)
     return THINKING_ODD;
 }
 
-/* Ignores the budget if thinking is disabled. */
+/* Ignores the budget if thinking is disabled. A value that is no object is reported as dropped
+ * (request_find_dropped). */
 int request_thinking(struct arena *a, const struct json *body, struct chat_request *req,
                      struct err *e)
 {
@@ -409,6 +410,8 @@ int request_thinking(struct arena *a, const struct json *body, struct chat_reque
     if (req->sampling->max_thinking_tokens)
         w->budget_field = given_member(body, "max_thinking_tokens") ? "max_thinking_tokens"
                                                                     : "thinking_token_budget";
+    if (!json_is(v, JSON_OBJECT))
+        v = NULL;
     if (on && !v) {
         w->mode_field = "enable_thinking";
         w->mode = on->kind != JSON_BOOL ? THINKING_ODD

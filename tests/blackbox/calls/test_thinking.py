@@ -68,6 +68,11 @@ def prompt(gateway, sid):
     (BARE, "messages", {"thinking": ON}, "<assistant>", "thinking"),
     (BARE, "messages", {"thinking": OFF}, "<assistant>", None),        # this model does not think
     (SWITCH, "chat", {"thinking": {"type": "frob"}, "frob": 1, "verbosity": "low"}, "<assistant>", "frob, verbosity, thinking"),
+    (SWITCH, "messages", {"thinking": {"type": "adaptive", "budget_tokens": 7, "display": "omitted"}}, "<assistant>",
+     "thinking.display, thinking.budget_tokens"),
+    (SWITCH, "messages", {"thinking": {**OFF, "display": None, "frob": 1}}, "[off]", "thinking.frob"),
+    (SWITCH, "chat", {"thinking": {**ON, "clear_thinking": False}}, "[on]", "thinking.clear_thinking"),
+    (SWITCH, "chat", {"thinking": True, "enable_thinking": False}, "[off]", "thinking"),
     (SWITCH, "chat", {"na\r\nme, x": 1}, "<assistant>", "na??me??x"),
 ])
 def test_the_template_gets_what_it_knows(gateway_for, template, dialect, more, end, said):
