@@ -90,6 +90,33 @@ def test_a_file_that_is_not_regular_is_refused_at_the_start(folder, name, make):
     assert f"{name} is not a regular file" in refusal(path)
 
 
+@pytest.mark.parametrize("name,content,told", [
+    ("chat_template.jinja", b"\xff\xfe{{ messages }}", "chat_template.jinja: invalid UTF-8 at byte 0"),
+    ("generation_config.json", b"[257]", "generation_config.json: not an object"),
+    ("generation_config.json", b'{"eos_token_id": "257"}', "generation_config.json: eos_token_id is neither"),
+    ("generation_config.json", b'{"eos_token_id": [257, null]}', "generation_config.json: eos_token_id is neither"),
+    ("config.json", json.dumps({"text_config": {"eos_token_id": [1] * 257}}).encode(), "config.json: text_config: eos_token_id: 257 ids; at most 256"),
+    ("chat_template.json", b'{"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": 7}]}',
+     "chat_template.json: chat_template[1] has no texts"),
+])
+def test_a_value_of_another_kind_is_refused_at_the_start(folder, name, content, told):
+    """It would be passed over for something else: other stops, the template for tools, or an error of every request."""
+    path = folder()
+    (path / name).write_bytes(content)
+    assert told in refusal(path)
+
+
+@pytest.mark.parametrize("number,told", [({"patch_size": 0}, "patch_size is no integer from 1 to 1024"), ({"merge_size": 2.5}, "merge_size is no"),
+                                         ({"min_pixels": 9, "max_pixels": 8}, "min_pixels is no integer from 1 to 8"),
+                                         ({"size": {"longest_edge": -1}}, "longest_edge is no")])
+def test_a_wrong_number_of_pictures_is_not_replaced_by_a_default(folder, number, told):
+    """Pictures would count as other numbers of tokens than the engine makes of them."""
+    path = folder()
+    (path / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "Qwen2VLImageProcessor", **number}))
+    done = subprocess.run([g.BINARY, "check", path], text=True, capture_output=True, check=False, timeout=100)
+    assert f"images are not supported: preprocessor_config.json: {told}" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("expression", [
     "(' ' * 1000000)|trim", "('x' * 1000000).strip('x')", "('\u00df' * 300000)|lower", "('\u00df' * 300000)|upper", "('\u00e9' * 300000)|title",
     "('\u00e9' * 300000)|urlencode", "('<' * 1000000)|e", "('\u00e9' * 300000)[::-1]", "('\u00e9' * 300000)[299999]",

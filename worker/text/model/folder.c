@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "common/base/buf.h"
+#include "common/codec/utf8.h"
 #include "common/os/file.h"
 
 enum { FILE_MAX = 64 << 20 };
@@ -26,7 +27,10 @@ static int read_text_file(struct arena *a, const char *path, struct str *ret, st
     int rc = file_read_regular(path, FILE_MAX, &file, &why);
 
     *ret = (struct str){0};
-    if (rc == 0)
+    if (rc == 0 && !utf8_valid(buf_str(&file)))
+        rc = err_set(e, ERR_CONFIG, "%s: invalid UTF-8 at byte %zu", path,
+                     utf8_valid_len(buf_str(&file)));
+    else if (rc == 0)
         *ret = arena_str(a, buf_str(&file));
     else if (why.sys == ENOENT || why.sys == ENOTDIR)
         rc = 0;
@@ -50,11 +54,12 @@ static int read_json_file(struct arena *a, const char *dir, const char *name,
         return 0;
     if (json_parse(a, text, ret, &cause) != 0)
         return err_set(e, ERR_CONFIG, "%s: %s", path, cause.text);
-    return 0;
+    return json_is(*ret, JSON_OBJECT) ? 0 : err_set(e, ERR_CONFIG, "%s: not an object", path);
 }
 
 /* Reads "chat_template" of a config: one text, or a list of {"name", "template"}. */
-static void template_of_config(const struct json *config, const char *file, struct folder *f)
+static int template_of_config(const struct json *config, const char *file, struct folder *f,
+                              struct err *e)
 {
     const struct json *t = json_get(config, "chat_template");
 
@@ -66,6 +71,9 @@ static void template_of_config(const struct json *config, const char *file, stru
         struct str name = json_string(json_get(&t->items[i], "name"));
         struct str text = json_string(json_get(&t->items[i], "template"));
 
+        if (!name.p || !text.p)
+            return err_set(e, ERR_CONFIG, "%s: chat_template[%u] has no texts name and template",
+                           file, i);
         if (str_eq_c(name, "default") || (!f->template_default.p && t->n == 1)) {
             f->template_default = text;
             f->template_from = str_cstr(file);
@@ -73,6 +81,7 @@ static void template_of_config(const struct json *config, const char *file, stru
         if (str_eq_c(name, "tool_use"))
             f->template_tools = text;
     }
+    return 0;
 }
 
 static int template_file(struct arena *a, const char *dir, const char *name, struct str *ret,
@@ -92,11 +101,10 @@ static int read_templates(struct arena *a, const char *dir, struct folder *f, st
     const struct json *legacy;
     struct str file = {0};
 
-    if (read_json_file(a, dir, "chat_template.json", &legacy, e) != 0)
-        return -1;
-    template_of_config(f->tokenizer_config, "tokenizer_config.json", f);
-    template_of_config(legacy, "chat_template.json", f);
-    if (template_file(a, dir, "chat_templates/default.jinja", &file, e) != 0 ||
+    if (read_json_file(a, dir, "chat_template.json", &legacy, e) != 0 ||
+        template_of_config(f->tokenizer_config, "tokenizer_config.json", f, e) != 0 ||
+        template_of_config(legacy, "chat_template.json", f, e) != 0 ||
+        template_file(a, dir, "chat_templates/default.jinja", &file, e) != 0 ||
         template_file(a, dir, "chat_template.jinja", &file, e) != 0)
         return -1;
     if (file.p) {

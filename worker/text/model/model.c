@@ -165,20 +165,23 @@ static void stop_id(struct model *m, int64_t id)
 
 enum { STOP_IDS_MAX = 256 };
 
-/* Adds the ids of "eos_token_id": one id or a list. */
-static int stop_ids_of(struct model *m, const struct json *config, struct err *e)
+/* Adds the ids of the file's "eos_token_id": one id or a list. */
+static int stop_ids_of(struct model *m, const struct json *config, const char *file, struct err *e)
 {
     const struct json *v = json_get(config, "eos_token_id");
-    int64_t id;
+    bool is_list = json_is(v, JSON_ARRAY);
+    uint32_t n = is_list ? v->n : !json_is_null(v);
 
-    if (json_is(v, JSON_ARRAY) && v->n > STOP_IDS_MAX)
-        return err_set(e, ERR_CONFIG, "eos_token_id: %u ids; at most %d are supported", v->n,
+    if (n > STOP_IDS_MAX)
+        return err_set(e, ERR_CONFIG, "%s: eos_token_id: %u ids; at most %d are supported", file, n,
                        STOP_IDS_MAX);
-    if (json_to_i64(v, &id) == 0)
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t id;
+
+        if (json_to_i64(is_list ? &v->items[i] : v, &id) != 0)
+            return err_set(e, ERR_CONFIG,
+                           "%s: eos_token_id is neither an integer nor a list of them", file);
         stop_id(m, id);
-    for (uint32_t i = 0; json_is(v, JSON_ARRAY) && i < v->n; i++) {
-        if (json_to_i64(&v->items[i], &id) == 0)
-            stop_id(m, id);
     }
     return 0;
 }
@@ -188,8 +191,9 @@ static int load_stops(struct model *m, const struct folder *f, struct err *e)
 {
     struct str eos = json_string(json_get(&m->special, "eos_token"));
 
-    if (stop_ids_of(m, f->generation_config, e) != 0 || stop_ids_of(m, f->config, e) != 0 ||
-        stop_ids_of(m, json_get(f->config, "text_config"), e) != 0)
+    if (stop_ids_of(m, f->generation_config, "generation_config.json", e) != 0 ||
+        stop_ids_of(m, f->config, "config.json", e) != 0 ||
+        stop_ids_of(m, json_get(f->config, "text_config"), "config.json: text_config", e) != 0)
         return -1;
     if (eos.p)
         stop_id(m, tokenizer_id(m->tokenizer, eos));

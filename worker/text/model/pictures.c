@@ -39,19 +39,43 @@ static const struct vision_row rows[] = {
 static const struct vision_row kimi = {
     NULL, VISION_KIMI, 14, 0, 0, {"<|media_pad|>", "<|kimi_k25_video_placeholder|>"}};
 
-static uint64_t read_bound(const struct json *v, uint64_t missing, uint64_t max)
+/* Reads numbers of preprocessor_config.json. A wrong one is remembered, because a default in its
+ * place would count other tokens than the engine does. */
+struct picture_numbers {
+    const struct json *from;
+    const char *bad; /* name of a wrong number; NULL: there is none */
+    uint64_t bad_max;
+};
+
+static uint64_t read_bound(struct picture_numbers *r, const char *name, const struct json *v,
+                           uint64_t missing, uint64_t max)
 {
     int64_t n;
 
-    return json_to_i64(v, &n) == 0 && n > 0 && (uint64_t)n <= max ? (uint64_t)n : missing;
+    if (json_is_null(v))
+        return missing;
+    if (json_to_i64(v, &n) == 0 && n >= (missing > 0) && (uint64_t)n <= max)
+        return (uint64_t)n;
+    r->bad = name;
+    r->bad_max = max;
+    return missing;
+}
+
+static uint32_t number_of(struct picture_numbers *r, const char *name, uint64_t missing,
+                          uint64_t max)
+{
+    return (uint32_t)read_bound(r, name, json_get(r->from, name), missing, max);
 }
 
 /* Reads min_pixels, or the same bound under the name in newer files. */
-static uint64_t bound_of(const struct json *p, const char *name, const char *edge, uint64_t missing)
+static uint64_t bound_of(struct picture_numbers *r, const char *name, const char *edge,
+                         uint64_t missing)
 {
-    const struct json *v = json_get(p, name);
+    const struct json *v = json_get(r->from, name);
 
-    return read_bound(json_is_null(v) ? json_get(json_get(p, "size"), edge) : v, missing, 1u << 30);
+    return json_is_null(v)
+               ? read_bound(r, edge, json_get(json_get(r->from, "size"), edge), missing, 1u << 30)
+               : read_bound(r, name, v, missing, 1u << 30);
 }
 
 static void find_picture_tokens(struct model *m, const struct vision_row *row)
@@ -80,30 +104,34 @@ static const struct vision_row *row_of(const struct json *p)
     return json_is(json_get(p, "media_proc_cfg"), JSON_OBJECT) ? &kimi : NULL;
 }
 
-static struct vision kimi_numbers(const struct json *p)
+static struct vision kimi_numbers(struct picture_numbers *r)
 {
-    const struct json *merge = json_get(p, "merge_kernel_size");
+    const struct json *merge = json_get(r->from, "merge_kernel_size");
 
     if (json_is(merge, JSON_ARRAY)) /* the list has both sides, which are equal */
         merge = json_at(merge, 0);
     return (struct vision){
-        .patch = (uint32_t)read_bound(json_get(p, "patch_size"), kimi.patch, 1024),
-        .merge = (uint32_t)read_bound(merge, 2, 64),
-        .max_patches = (uint32_t)read_bound(json_get(p, "in_patch_limit"), 16384, 1u << 30),
-        .side_patches = (uint32_t)read_bound(json_get(p, "patch_limit_on_one_side"), 512, 1u << 16),
-        .fixed_tokens = (uint32_t)read_bound(json_get(p, "fixed_output_tokens"), 0, 1u << 20),
+        .patch = number_of(r, "patch_size", kimi.patch, 1024),
+        .merge = (uint32_t)read_bound(r, "merge_kernel_size", merge, 2, 64),
+        .max_patches = number_of(r, "in_patch_limit", 16384, 1u << 30),
+        .side_patches = number_of(r, "patch_limit_on_one_side", 512, 1u << 16),
+        .fixed_tokens = number_of(r, "fixed_output_tokens", 0, 1u << 20),
     };
 }
 
-static struct vision read_vision_numbers(const struct json *p, const struct vision_row *row)
+static struct vision read_vision_numbers(struct picture_numbers *r, const struct vision_row *row)
 {
-    return (struct vision){
-        .patch = (uint32_t)read_bound(json_get(p, "patch_size"), row->patch, 1024),
-        .merge = (uint32_t)read_bound(json_get(p, "merge_size"), 2, 64),
-        .temporal = (uint32_t)read_bound(json_get(p, "temporal_patch_size"), 2, 64),
-        .min_pixels = bound_of(p, "min_pixels", "shortest_edge", row->min_pixels),
-        .max_pixels = bound_of(p, "max_pixels", "longest_edge", row->max_pixels),
+    struct vision ret = {
+        .patch = number_of(r, "patch_size", row->patch, 1024),
+        .merge = number_of(r, "merge_size", 2, 64),
+        .temporal = number_of(r, "temporal_patch_size", 2, 64),
+        .max_pixels = bound_of(r, "max_pixels", "longest_edge", row->max_pixels),
+        .min_pixels = bound_of(r, "min_pixels", "shortest_edge", row->min_pixels),
     };
+
+    if (!r->bad && ret.min_pixels > ret.max_pixels)
+        *r = (struct picture_numbers){r->from, "min_pixels", ret.max_pixels};
+    return ret;
 }
 
 void pictures_load(struct model *m, const struct folder *f)
@@ -112,6 +140,7 @@ void pictures_load(struct model *m, const struct folder *f)
     struct str type = json_string(json_get(p, "image_processor_type"));
     const struct vision_row *row = row_of(p);
     struct vision *v = &m->vision;
+    struct picture_numbers r = {row == &kimi ? json_get(p, "media_proc_cfg") : p, NULL, 0};
 
     if (!row) {
         if (type.p)
@@ -119,11 +148,16 @@ void pictures_load(struct model *m, const struct folder *f)
                        (int)MIN_OF(type.len, 80), type.p);
         return;
     }
-    *v = row == &kimi ? kimi_numbers(json_get(p, "media_proc_cfg")) : read_vision_numbers(p, row);
+    *v = row == &kimi ? kimi_numbers(&r) : read_vision_numbers(&r, row);
     v->family = row->family;
     v->pad = -1;
     find_picture_tokens(m, row);
-    if (v->pad < 0)
+    if (r.bad)
+        buf_printf(&m->notes,
+                   "images are not supported: preprocessor_config.json: %s is no integer from 1 to "
+                   "%llu\n",
+                   r.bad, (unsigned long long)r.bad_max);
+    else if (v->pad < 0)
         buf_printf(&m->notes, "images are not supported: the tokenizer has no %s\n",
                    row->tokens[0]);
     else
