@@ -4,6 +4,7 @@ import http.client
 import json
 import random
 import re
+import subprocess
 import threading
 import time
 
@@ -159,6 +160,13 @@ def links(fleet, source, target):
     return [row for row in rows if row[3] == "01" and row[2].startswith(remote) and row[1].endswith(f":{port:04X}")]
 
 
+def has_received(fleet, source, target, n):
+    """Whether n bytes have arrived on one connection that the source has opened to the target."""
+    ask = ["ss", "-tinH", "state", "established", "sport", f"= :{fleet[target].port}", "dst", fleet.switch.address_of(source)]
+    shown = subprocess.run(fleet[target].member.run(*ask), check=True, capture_output=True, text=True).stdout
+    return any(int(found) >= n for found in re.findall(r"bytes_received:(\d+)", shown))
+
+
 CABLES = {"of its node": ["b"], "of all": ["b", "c", "store"]}
 
 
@@ -177,7 +185,9 @@ def test_a_cable_is_cut_in_the_middle(held, middle, length, cable):
         engine.otherwise = lambda body, plan=plan: {**plan, "hold_after": 3} if middle == "stream" else {**plan, "wait": go}
         n, call = len(engine.requests), Call(fleet["b"], session, length, middle == "stream")
         call.send(0, 0.5)
-        if middle != "body":
+        if middle == "body":    # a has agreed to take it
+            g.wait_until(lambda: has_received(fleet, "b", "a", length // 4), what="a has a part of the body")
+        else:
             call.send(0.5, 1)
             g.wait_until(lambda n=n: len(engine.requests) > n and (middle != "stream" or engine.holding), what="the engine has the call")
         for other in CABLES[cable]:
