@@ -7,8 +7,6 @@ turn      60 growing turns of 8 sessions, with --fleet and without, and with --b
           CPU of worker, router and store for each turn, with 1 and 8 calls at once, and with 64 calls of 64 sessions
 latency   one session at rest, calls of both gateways alternate: p50 and p99 of a turn, and the difference
 forward   small requests for a session of node a, sent to a and to b: CPU of the router of b for each
-apart     `turn` and `forward`, nodes and store in network namespaces: the measured node has processor 0, all else processor 1, and each
-          packet is received on its receiver's, as on two machines. On one loopback the sender's call does that work. Needs root
 lost      node a has --sessions of 20 turns. Its process tree is killed and its disk removed. Every session makes a call at
           once: time from the kill to the answer, with a lease of 5 s; `burst` is the same without a kill
 drained   the same node is drained while 8 sessions talk: the longest time between two answers, and failed calls
@@ -26,7 +24,6 @@ import os
 import resource
 import signal
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
@@ -34,7 +31,6 @@ from pathlib import Path
 
 from scenes_kit import cpu_s, g, note, parser, play
 from fleet_kit import AS_ADMIN, Fleet, index_of  # tests/blackbox
-from fleet_net import FarFleet, FarGateway
 from machine import STOLEN_MAX, Stolen
 from store_kit import Driver, Server
 
@@ -51,46 +47,8 @@ def folder():
     return Path(folders[-1].name)
 
 
-def make_fleet(nodes="a", lease="5s", kind=Fleet, **settings):
-    return kind(folder(), nodes, lease=lease, routers=1, engine="builtin:echo", **settings)
-
-
-def pin(pid, cpu):
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        os.sched_setaffinity(int(thread), {cpu})
-
-
-class Apart:
-    """Gives processor 0 to the measured gateways and the packets that arrive at them, and processor 1 to all else."""
-
-    def __init__(self, fleet, gateways):
-        self.before = os.sched_getaffinity(0)
-        pin(os.getpid(), 1)
-        pin(fleet.server.process.pid, 1)
-        for member in fleet.switch.members.values():
-            self.steer(fleet.switch.name, member.cable, 1)
-            self.steer(member.name, "eth0", 1)
-        for gateway in fleet:
-            self.place(gateway, int(gateway not in gateways))
-        for gateway in gateways:
-            self.place(gateway, 0)
-
-    def place(self, gateway, cpu):
-        self.steer(gateway.member.name, "eth0", cpu)
-        for pid in gateway.family():
-            pin(pid, cpu)
-
-    @staticmethod
-    def steer(space, device, cpu):
-        """Packets that arrive at the device are received on this processor."""
-        subprocess.run(["ip", "netns", "exec", space, "sh", "-c",
-                        f"echo {1 << cpu:x} > /sys/class/net/{device}/queues/rx-0/rps_cpus"], check=True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        os.sched_setaffinity(0, self.before)
+def make_fleet(nodes="a", lease="5s", **settings):
+    return Fleet(folder(), nodes, lease=lease, routers=1, **settings)
 
 
 def spread_ms(values):
@@ -101,12 +59,15 @@ def spread_ms(values):
 class Talker:
     """A session on one kept connection, which may be of a different node."""
 
-    def __init__(self, gateway, through=None):
+    def __init__(self, gateway, port=None):
         self.session = gateway.post("/sessions", {}, headers=AS_ADMIN).json()
         self.headers = {"x-api-key": self.session["api_key"], "Content-Type": "application/json"}
         self.path = f"/sessions/{self.session['session_id']}"
         self.messages = []
-        self.c = (through or gateway).connect(120)
+        self.connect(port or gateway.port)
+
+    def connect(self, port):
+        self.c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
 
     def body(self, text):
         self.messages.append({"role": "user", "content": text})
@@ -156,42 +117,38 @@ def one_round(way, width):
 
 def turn(args, results):
     with make_fleet("a") as fleet:
-        alone = {"workers": 1, "routers": 1, "engine": "builtin:echo", **fleet.keys}
-        ways = {"fleet": fleet["a"], "alone": g.Gateway(**alone).start()}
+        keys = fleet.keys
+        ways = {"fleet": fleet["a"], "alone": g.Gateway(workers=1, routers=1, engine="builtin:echo", **keys).start()}
         if args.base:
-            ways["base"] = g.Gateway(binary=args.base, **alone).start()
-        compare_turns("turn", args, results, fleet, ways)
-
-
-def compare_turns(scene, args, results, fleet, ways):
-    ways = {how: (gate, [gate.child("worker-0"), gate.child("router-0")] + [fleet.server.process.pid] * (how == "fleet"))
-            for how, gate in ways.items()}
-    for way in ways.values():
-        grow(way[0], 1)
-    for width in WIDTHS:
-        found = {how: [] for how in ways}
-        for number in range(args.rounds):
-            for how in sorted(ways, reverse=number % 2 == 1):
-                host = Stolen()
-                row = one_round(ways[how], width)
-                if host.share() > STOLEN_MAX:
-                    print("disturbed: the machine's host took its processors", flush=True)
-                found[how].append(row)
-        for how, rounds in found.items():
-            middle = [statistics.median(row[k] for row in rounds) for k in range(len(rounds[0]))]
-            row = {"scene": scene, "at_once": width, "how": how, "worker_us": middle[0], "router_us": middle[1]}
-            if how == "fleet":
-                row["store_us"] = middle[2]
-                row["added_us"] = statistics.median(a[0] - b[0] for a, b in zip(rounds, found["alone"]))
-                row["target"] = 5 if width == max(WIDTHS) else 15
-            if how == "alone" and "base" in found:
-                ratios = [sum(a[:2]) / sum(b[:2]) for a, b in zip(rounds, found["base"])]
-                row["ratio_to_base"] = statistics.median(ratios)
-                row["ratios"] = f"{min(ratios):.3f}-{max(ratios):.3f}"
-            note({**row, "turns_s": middle[-1]}, results)
-    for how, (gate, _) in ways.items():
-        if how != "fleet":
-            gate.stop()
+            ways["base"] = g.Gateway(binary=args.base, workers=1, routers=1, engine="builtin:echo", **keys).start()
+        ways = {how: (gate, [gate.child("worker-0"), gate.child("router-0")] + [fleet.server.process.pid] * (how == "fleet"))
+                for how, gate in ways.items()}
+        for way in ways.values():
+            grow(way[0], 1)
+        for width in WIDTHS:
+            found = {how: [] for how in ways}
+            for number in range(args.rounds):
+                for how in sorted(ways, reverse=number % 2 == 1):
+                    host = Stolen()
+                    row = one_round(ways[how], width)
+                    if host.share() > STOLEN_MAX:
+                        print("disturbed: the machine's host took its processors", flush=True)
+                    found[how].append(row)
+            for how, rounds in found.items():
+                middle = [statistics.median(row[k] for row in rounds) for k in range(len(rounds[0]))]
+                row = {"scene": "turn", "at_once": width, "how": how, "worker_us": middle[0], "router_us": middle[1]}
+                if how == "fleet":
+                    row["store_us"] = middle[2]
+                    row["added_us"] = statistics.median(a[0] - b[0] for a, b in zip(rounds, found["alone"]))
+                    row["target"] = 5 if width == max(WIDTHS) else 15
+                if how == "alone" and "base" in found:
+                    ratios = [sum(a[:2]) / sum(b[:2]) for a, b in zip(rounds, found["base"])]
+                    row["ratio_to_base"] = statistics.median(ratios)
+                    row["ratios"] = f"{min(ratios):.3f}-{max(ratios):.3f}"
+                note({**row, "turns_s": middle[-1]}, results)
+        for how, (gate, _) in ways.items():
+            if how != "fleet":
+                gate.stop()
 
 
 def latency(args, results):
@@ -219,37 +176,20 @@ def latency(args, results):
 
 def forward(args, results):
     with make_fleet("ab") as fleet:
-        call_through("forward", args, results, fleet)
-
-
-def call_through(scene, args, results, fleet):
-    for node in "ab":
-        talker = Talker(fleet["a"], fleet[node])
-        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
-        pids = [fleet["a"].child("router-0"), fleet["b"].child("router-0")]
-        before, took = [cpu_s(pid) for pid in pids], []
-        for _ in range(args.calls * 4):
-            start = time.monotonic()
-            talker.c.request("POST", talker.path + "/v1/messages/count_tokens", body, talker.headers)
-            answer = talker.c.getresponse()
-            assert answer.read() and answer.status == 200
-            took.append(time.monotonic() - start)
-        a, b = ((cpu_s(pid) - at) * 1e6 / len(took) for pid, at in zip(pids, before))
-        note({"scene": scene, "through": node, "router_a_us": a, "router_b_us": b, **spread_ms(took), "target": 35}, results)
-
-
-def apart(args, results):
-    if os.geteuid() != 0:
-        print("apart: not played, because network namespaces need root", flush=True)
-        return
-    with make_fleet("a", kind=FarFleet) as fleet:
-        alone = FarGateway(fleet.switch.add("alone"), workers=1, routers=1, engine="builtin:echo", **fleet.keys)
-        del alone.settings["fleet-address"]
-        alone.start()
-        with Apart(fleet, [fleet["a"], alone]):
-            compare_turns("turn apart", args, results, fleet, {"fleet": fleet["a"], "alone": alone})
-    with make_fleet("ab", kind=FarFleet) as fleet, Apart(fleet, [fleet["b"]]):
-        call_through("forward apart", args, results, fleet)
+        owner = fleet["a"]
+        for node in "ab":
+            talker = Talker(owner, fleet[node].port)
+            body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
+            pids = [fleet["a"].child("router-0"), fleet["b"].child("router-0")]
+            before, took = [cpu_s(pid) for pid in pids], []
+            for _ in range(args.calls * 4):
+                start = time.monotonic()
+                talker.c.request("POST", talker.path + "/v1/messages/count_tokens", body, talker.headers)
+                answer = talker.c.getresponse()
+                assert answer.read() and answer.status == 200
+                took.append(time.monotonic() - start)
+            a, b = ((cpu_s(pid) - at) * 1e6 / len(took) for pid, at in zip(pids, before))
+            note({"scene": "forward", "through": node, "router_a_us": a, "router_b_us": b, **spread_ms(took), "target": 35}, results)
 
 
 # --- a node that is lost ---
@@ -490,7 +430,7 @@ def lists(args, results):
             note({"scene": "lists", "sessions": args.listed, "query": query or "-", "rows": size, **spread_ms(took), "target": 50}, results)
 
 
-SCENES = {"turn": turn, "latency": latency, "forward": forward, "apart": apart, "lost": lost, "drained": drained, "emptied": emptied, "beats": beats,
+SCENES = {"turn": turn, "latency": latency, "forward": forward, "lost": lost, "drained": drained, "emptied": emptied, "beats": beats,
           "lists": lists}
 
 
@@ -503,15 +443,11 @@ FIGURES = [  # what is measured, its row, and each value with its goal
      [("added_us", 15)]),
     ("the same, 8 calls at once, us", {"scene": "turn", "at_once": 8, "how": "fleet"}, [("added_us", 15)]),
     ("the same, 64 calls at once, us", {"scene": "turn", "at_once": 64, "how": "fleet"}, [("added_us", 5)]),
-    ("worker CPU of a turn, apart, one call at a time, us", {"scene": "turn apart", "at_once": 1, "how": "fleet"}, [("added_us", 15)]),
-    ("the same, apart, 8 calls at once, us", {"scene": "turn apart", "at_once": 8, "how": "fleet"}, [("added_us", 15)]),
-    ("the same, apart, 64 calls at once, us", {"scene": "turn apart", "at_once": 64, "how": "fleet"}, [("added_us", 5)]),
     ("store CPU of a turn, one call at a time, us", {"scene": "turn", "at_once": 1, "how": "fleet"}, [("store_us", 80)]),
     ("CPU of a turn without `--fleet`, ratio to the last commit before fleets", {"scene": "turn", "at_once": 1, "how": "alone"},
      [("ratio_to_base", 1.01)]),
     ("turn at rest, added p50 and p99, ms", {"scene": "latency", "how": "added"}, [("p50_ms", 0.3), ("p99_ms", 2)]),
     ("forwarded small request, CPU of the router in between, us", {"scene": "forward", "through": "b"}, [("router_b_us", 35)]),
-    ("the same, apart, us", {"scene": "forward apart", "through": "b"}, [("router_b_us", 35)]),
     ("lost node with 1,000 sessions of 20 turns, last answer to next answer, p50 and p99, ms", {"scene": "lost", "how": "killed"},
      [("p50_ms", 6000), ("p99_ms", 9000)]),
     ("drained node with 1,000 sessions, longest time without an answer, ms; failed calls", {"scene": "drained", "how": "drained"},
