@@ -1,4 +1,5 @@
 """What an operator decides about a lost node: `rollgate fleet take` and `forget`."""
+import contextlib
 import os
 import re
 import signal
@@ -33,6 +34,18 @@ def assert_lost(fleet, node, session):
     for answer in (fleet[node].get(f"/sessions/{session['session_id']}", headers=AS_ADMIN), fleet.chat(node, session, "more")):
         assert (answer.status, answer.json()["error"]["code"]) == (410, "session_lost"), answer.text
         assert session["session_id"] in answer.text or f"index {index_of(session['session_id'])} " in answer.text
+
+
+@contextlib.contextmanager
+def new_store(fleet, running):
+    """Ends the store for good and the running nodes. Gives nodes a and b the address of an empty one."""
+    fleet.server.stop()
+    with Server(fleet.folder / "other") as fleet.server:
+        for node in running:
+            fleet[node].stop()
+        for node in "ab":
+            fleet[node].settings["fleet"] = fleet.url
+        yield
 
 
 @pytest.fixture
@@ -182,12 +195,7 @@ def test_nodes_restore_all_sessions_to_a_new_store(fleet):
     assert fleet.chat("b", sessions["c"], "two").status == 200
     wait_whole(fleet, sessions["c"])
     had = {node: records(fleet, "b", session) for node, session in sessions.items()}
-    fleet.server.stop()
-    with Server(fleet.folder / "other") as other:
-        for node in "ab":
-            fleet[node].stop()
-            fleet[node].settings["fleet"] = other.url(fleet.name)
-        fleet.server = other
+    with new_store(fleet, "ab"):
         for node in "ab":
             fleet[node].start()
         for node, session in sessions.items():
@@ -211,12 +219,7 @@ def test_a_node_that_knows_no_session_of_an_index_gives_it_back(fleet):
     assert fleet.chat("a", session, "two").status == 200
     wait_whole(fleet, session)
     had = records(fleet, "a", session)
-    fleet.server.stop()
-    fleet["a"].stop()
-    with Server(fleet.folder / "other") as other:
-        fleet.server = other
-        for node in "ab":
-            fleet[node].settings["fleet"] = other.url(fleet.name)
+    with new_store(fleet, "a"):
         fleet["b"].start()
         later = fleet.create("b")
         assert index_of(later["session_id"]) == index and fleet.chat("b", later, "one").status == 200
@@ -242,12 +245,7 @@ def test_the_node_that_had_an_index_later_gets_it_though_it_starts_later(fleet):
         assert all(fleet.chat("a", session, f"two {i}").status == 200 for i in range(n))
     wait_whole(fleet, kept)
     had = records(fleet, "a", kept)
-    fleet.server.stop()
-    fleet["a"].stop()
-    with Server(fleet.folder / "other") as other:
-        fleet.server = other
-        for node in "ab":
-            fleet[node].settings["fleet"] = other.url(fleet.name)
+    with new_store(fleet, "a"):
         fleet["b"].start()
         for session, n in ((forked, 1), (longer, 1), (shorter, 2)):
             g.wait_until(lambda session=session: fleet.chat("b", session, "fork").status == 200, 30, "it goes on")
