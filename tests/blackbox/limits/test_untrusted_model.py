@@ -98,12 +98,26 @@ def test_a_file_that_is_not_regular_is_refused_at_the_start(folder, name, make):
     ("config.json", json.dumps({"text_config": {"eos_token_id": [1] * 257}}).encode(), "config.json: text_config: eos_token_id: 257 ids; at most 256"),
     ("chat_template.json", b'{"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": 7}]}',
      "chat_template.json: chat_template[1] has no texts"),
+    ("chat_template.jinja", b"", "the chat template is empty"),
 ])
 def test_a_value_of_another_kind_is_refused_at_the_start(folder, name, content, told):
     """It would be passed over for something else: other stops, the template for tools, or an error of every request."""
     path = folder()
     (path / name).write_bytes(content)
     assert told in refusal(path)
+
+
+@pytest.mark.parametrize("ids,told", [([], "no file names a token that ends a turn"), ([999999], "eos_token_id: 999999 is ignored: no token has it"),
+                                      ([257, -1], "eos_token_id: -1 is ignored")])
+def test_stops_that_are_missing_are_mentioned(folder, ids, told):
+    path = folder()
+    (path / "config.json").unlink(missing_ok=True)
+    (path / "special_tokens_map.json").unlink(missing_ok=True)
+    config = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "eos_token"}))
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+    done = subprocess.run([g.BINARY, "check", path], text=True, capture_output=True, check=False, timeout=100)
+    assert told in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("number,told", [({"patch_size": 0}, "patch_size is no integer from 1 to 1024"), ({"merge_size": 2.5}, "merge_size is no"),

@@ -106,6 +106,8 @@ static int load_templates(struct model *m, const struct model_options *o, const 
     if (!source.p)
         return err_set(e, ERR_CONFIG, "%s has no chat template; give one with --chat-template",
                        o->dir);
+    if (source.len == 0)
+        return err_set(e, ERR_CONFIG, "%s: the chat template is empty", o->dir);
     if (template_compile(source, "chat template", &m->template_default, NULL, e) != 0)
         return -1;
     if (f->template_tools.p && template_compile(f->template_tools, "chat template tool_use",
@@ -144,13 +146,17 @@ static void load_special(struct model *m, const struct folder *f)
 
 /* --- ids that end a turn --- */
 
-/* Adds a stop id once; ids outside of the vocabulary are ignored. */
-static void stop_id(struct model *m, int64_t id)
+/* Adds a stop id of that file once. Ids outside of the vocabulary are ignored, which the notes
+ * mention. */
+static void add_stop(struct model *m, int64_t id, const char *file)
 {
     struct stop *at;
 
-    if (id < 0 || id >= (int64_t)tokenizer_vocab_size(m->tokenizer))
+    if (id < 0 || id >= (int64_t)tokenizer_vocab_size(m->tokenizer)) {
+        buf_printf(&m->notes, "%s: eos_token_id: %lld is ignored: no token has it\n", file,
+                   (long long)id);
         return;
+    }
     for (size_t i = 0; i < m->n_stops; i++) {
         if (m->stops[i].id == id)
             return;
@@ -181,13 +187,21 @@ static int stop_ids_of(struct model *m, const struct json *config, const char *f
         if (json_to_i64(is_list ? &v->items[i] : v, &id) != 0)
             return err_set(e, ERR_CONFIG,
                            "%s: eos_token_id is neither an integer nor a list of them", file);
-        stop_id(m, id);
+        add_stop(m, id, file);
     }
     return 0;
 }
 
-/* Collects the stop ids from all places that name some. */
-static int load_stops(struct model *m, const struct folder *f, struct err *e)
+static void add_stop_text(struct model *m, struct str token)
+{
+    int32_t id = token.p ? tokenizer_id(m->tokenizer, token) : -1;
+
+    if (id >= 0)
+        add_stop(m, id, "");
+}
+
+/* Collects the stop ids from all places that name some. Without a folder the model is built in. */
+static int load_stops(struct model *m, const struct folder *f, bool has_folder, struct err *e)
 {
     struct str eos = json_string(json_get(&m->special, "eos_token"));
 
@@ -195,12 +209,14 @@ static int load_stops(struct model *m, const struct folder *f, struct err *e)
         stop_ids_of(m, f->config, "config.json", e) != 0 ||
         stop_ids_of(m, json_get(f->config, "text_config"), "config.json: text_config", e) != 0)
         return -1;
-    if (eos.p)
-        stop_id(m, tokenizer_id(m->tokenizer, eos));
-    if (m->n_stops == 0) { /* the built-in model */
-        stop_id(m, tokenizer_id(m->tokenizer, STR("<|im_end|>")));
-        stop_id(m, tokenizer_id(m->tokenizer, STR("<|endoftext|>")));
-    }
+    add_stop_text(m, eos);
+    if (m->n_stops > 0)
+        return 0;
+    add_stop_text(m, STR("<|im_end|>"));
+    add_stop_text(m, STR("<|endoftext|>"));
+    if (has_folder)
+        buf_puts(&m->notes, "no file names a token that ends a turn (eos_token_id, eos_token); "
+                            "<|im_end|> and <|endoftext|> do, if the tokenizer has them\n");
     return 0;
 }
 
@@ -432,7 +448,7 @@ static int load_model_folder(struct model *m, const struct model_options *o, str
         load_tokenizer(m, dir, e) != 0 || load_templates(m, o, &f, e) != 0)
         return -1;
     load_special(m, &f);
-    if (load_stops(m, &f, e) != 0)
+    if (load_stops(m, &f, dir != NULL, e) != 0)
         return -1;
     load_facts(m, o, &f);
     pictures_load(m, &f);
