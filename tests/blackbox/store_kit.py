@@ -3,6 +3,7 @@ import hashlib
 import itertools
 import json
 import os
+import queue
 import re
 import shutil
 import signal
@@ -185,20 +186,28 @@ class Driver:
         self.process = subprocess.Popen([str(PROGRAM), url, str(limit_ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, env=env and os.environ | env)
         self.ids, self.answered, self.entries = 0, {}, []
+        self.lines = queue.SimpleQueue()
+        self.reader = threading.Thread(target=self.read_lines)
+        self.reader.start()
+
+    def read_lines(self):
+        """Reads at once, because a driver that cannot write reads no more calls."""
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, *_):
         self.process.stdin.close()
-        for _ in self.process.stdout:
-            pass
+        self.reader.join()
         status = self.process.wait(20)
         self.process.stdout.close()
         assert kind or status == 0, status
 
     def read_line(self):
-        line = self.process.stdout.readline()
+        line = self.lines.get()
         assert line, f"the driver ended: {self.process.wait(20)}"
         found = json.loads(line)
         if "id" in found:
