@@ -243,8 +243,8 @@ def test_a_fleet(tmp_path):
             got = a.get(f"/stats?node={node}", headers=AS_ADMIN).json()["total"]
             assert got["sessions"] == n, got
         g.wait_until(lambda: fleet.owner("d"), 20, "a node has the dispatcher")
-        g.wait_until(lambda: all(p["whole"] for p in a.get("/fleet", headers=AS_ADMIN).json()["places"]), 20, "the store has all")
-        places = len(a.get("/fleet", headers=AS_ADMIN).json()["places"])
+        places = 3      # a worker's of each node, and the dispatcher's
+        g.wait_until(lambda: [p["whole"] for p in a.get("/fleet", headers=AS_ADMIN).json()["places"]] == [True] * places, 20, "the store has all")
         told = {"url": a.url, "key": ADMIN, "places": str(places), "ended": "3", "reward": "0.5"}
         play("fleet", {**told, "states": {"a": "up", "b": "up"}, "span": "Sessions that ended",
                        "nodes": {"a": {"sessions": "0", "calls": "0", "behind": "0", "not whole": "0", "ended in 1 h": "2", "reward": "0.5"},
