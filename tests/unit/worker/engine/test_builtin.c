@@ -420,7 +420,7 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
     if (how > 0) {
         cr_assert_eq(
             helpers_new(l,
-                        &(struct helpers_options){.threads = 2, .limit_ms = how == 2 ? 20 : 60000},
+                        &(struct helpers_options){.threads = 2, .limit_ms = how == 2 ? 500 : 60000},
                         &h, &e),
             0, "%s", e.text);
         tasks_use_helpers(tasks, &(struct task_helpers){.h = h});
