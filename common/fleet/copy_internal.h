@@ -41,7 +41,7 @@ struct copy_place {
     bool reported_whole;        /* the place table shows the place as whole */
     bool forgotten;             /* the store had forgotten the place: others may have recorded */
     uint64_t server;            /* the store's server that was compared; 0: unknown */
-    uint64_t reported_server;   /* as whole in the place table */
+    uint64_t reported_server;   /* the server that the place table names as having all */
     uint64_t compared_ms;       /* clock_boot_ms when the last comparison ended */
     uint64_t doubt_ms;          /* time since which records may be missing; 0: none is */
     uint64_t mark_ms;           /* time before which no log is marked; 0: no pause */
