@@ -171,6 +171,7 @@ static void on_fleet_beat(struct loop_timer *t)
             keeper_measure_store(k);
         ownership_renew(k);
         ownership_claim_needed(k);
+        known_places_write(k);
     }
     if (!k->listing && (k->step != JOINED || k->view.unbroken_ms == 0 || k->listed_ms == 0 ||
                         clock_boot_ms() - k->listed_ms >= LEASES_PER_LIST * k->lease_ms))

@@ -91,7 +91,7 @@ static void keep_forgotten(struct fleet_view *v, const struct seen_place *p,
     const struct seen_place now = {.base = e->base, .before = e->before, .since = e->since};
     struct seen_place *copy;
 
-    if (p->vacant || !fleet_view_lacks_claim(&now, p->base))
+    if ((p->vacant && !p->taken) || !fleet_view_lacks_claim(&now, p->base))
         return;
     copy = mem_alloc(sizeof(*copy));
     *copy = *p;
@@ -195,7 +195,7 @@ static void remove_place(struct fleet_view *v, struct seen_place *p, uint64_t no
     count_place(v, p, (uint32_t)-1);
     v->places_gone = true;
     (void)map_take(&v->places, str_cstr(p->key));
-    if (p->vacant)
+    if (p->vacant && !p->taken)
         free(p);
     else
         fleet_view_keep_gone(v, p, now_ms);

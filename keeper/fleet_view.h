@@ -53,7 +53,7 @@ struct seen_place {
 struct fleet_view {
     const char *self; /* name of this node, whose slot no other gets */
     struct map nodes, blocks, places;
-    struct map gone; /* places that the store had, as they were seen last; vacant ones aside */
+    struct map gone;        /* places that the store had, as seen last; vacant ones only if taken */
     uint32_t emptied_round; /* list at which the store was seen to lack a place of this node */
     struct buf fleet;       /* value of the entry "fleet"; empty: there is none */
     uint64_t fleet_edition;

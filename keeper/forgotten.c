@@ -2,8 +2,9 @@
  * Places of other nodes that an emptied store has forgotten (keeper_state.h). A living owner brings
  * its places back within half a lease. Those that are missing then have a lost owner: each node
  * that has seen them restores them under its name. The owner, or a node with a newer claim, gets
- * them when it comes. If the place was made anew meanwhile, by a node without its sessions, the
- * entry is marked, so that ids which nobody knows are reported as lost.
+ * them when it comes. A place that had been released, and that no node had claimed, has no records
+ * anywhere: it is released again, marked. If the place was made anew meanwhile, by a node without
+ * its sessions, the entry is marked, so that ids which nobody knows are reported as lost.
  */
 #include <stdlib.h>
 
@@ -19,6 +20,14 @@ struct restored_place {
     uint32_t index;
 };
 
+/* No node had the place when the store lost its records. */
+static void release_lost(struct fleet_keeper *k, uint32_t index, uint64_t epoch)
+{
+    log_error(NULL, "the store has forgotten a place that no node had, its sessions are lost",
+              place_table_log("index", index));
+    ownership_release(k, index, epoch);
+}
+
 static void on_restored(void *ctx, const struct store_answer *a)
 {
     struct restored_place *r = ctx;
@@ -27,7 +36,9 @@ static void on_restored(void *ctx, const struct store_answer *a)
     if (!k->ending) {
         keeper_check_answer(k, a);
         ownership_end_call(k, r->index);
-        if (a->verdict == STORE_DONE)
+        if (a->verdict == STORE_DONE && a->owner.len == 0)
+            release_lost(k, r->index, a->epoch);
+        else if (a->verdict == STORE_DONE)
             log_warn(NULL, "the store has forgotten a place of a lost node, which it waits for now",
                      place_table_log("index", r->index), LOG_S("node", a->owner));
         if (a->verdict != STORE_LOST)
@@ -44,7 +55,8 @@ static void restore_place(struct fleet_keeper *k, const struct seen_place *gone)
                                       .me = str_cstr(gone->owner),
                                       .known = gone->base,
                                       .reads = UINT32_MAX,
-                                      .incomplete = place_table_is_taken(k->table, gone->index),
+                                      .incomplete = !gone->owner[0] ||
+                                                    place_table_is_taken(k->table, gone->index),
                                       .restores = true};
 
     *r = (struct restored_place){k, gone->index};
@@ -82,5 +94,7 @@ void forgotten_restore(struct fleet_keeper *k)
     }
     for (size_t i = 0; i < settled.n; i++)
         fleet_view_drop_gone(&k->view, settled.at[i]);
+    if (settled.n > 0)
+        k->written_changes = 0; /* the file has them yet */
     vec_done(&settled);
 }

@@ -9,6 +9,7 @@
  *     folders.c        folders of places, and their bases
  *     adopting.c       claims of places of lost nodes
  *     forgotten.c      places of other nodes that the store has forgotten
+ *     known_places.c   places of other nodes, in the state folder
  *     dispatcher_place.c   claims of the place of the dispatcher
  *     fleet_figures.c  metrics
  */
@@ -86,6 +87,7 @@ struct fleet_keeper {
     uint64_t complained_ms;      /* when they were logged last; 0: not yet */
     uint64_t desk_complained_ms; /* when the dispatcher's place was logged last; 0: not yet */
     uint64_t desk_missed_ms;     /* since when the store has no entry of it; 0: it has one */
+    uint32_t written_changes;    /* number of changes of places that `fleet-places` has */
     bool founded;  /* this new node has written the entry "fleet", which the store lacked */
     char why[256]; /* why the store does not answer; "": it does */
     bool ending;   /* the store is being freed: its calls end without effect */
@@ -230,6 +232,14 @@ uint64_t adopting_claim_lost(struct fleet_keeper *k);
  * not whole, or `rollgate fleet take` makes their sessions lost. Called after lists and renewals.
  */
 void forgotten_restore(struct fleet_keeper *k);
+
+/* --- known_places.c --- */
+
+/* Writes the places that the store has, or had, to the state folder, if they have changed. */
+void known_places_write(struct fleet_keeper *k);
+
+/* Adds the places in the state folder's file to those that the store had and has lost. */
+void known_places_read(struct fleet_keeper *k);
 
 /* --- dispatcher_place.c --- */
 

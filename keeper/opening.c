@@ -118,6 +118,15 @@ int opening_keep_block(struct fleet_keeper *k, struct err *e)
     return 0;
 }
 
+/* The store lacks a place of this node: it was emptied, or is a new one. */
+static void handle_new_store(struct fleet_keeper *k)
+{
+    if (k->view.emptied_round > 0)
+        return;
+    fleet_view_note_emptied(&k->view);
+    known_places_read(k);
+}
+
 size_t opening_claim_folders(struct fleet_keeper *k)
 {
     DIR *d = opendir(k->h->state_dir);
@@ -137,6 +146,7 @@ size_t opening_claim_folders(struct fleet_keeper *k)
         p = fleet_view_place(&k->view, (uint32_t)index);
         if (p && !ownership_is_forgotten(k, p))
             continue;
+        handle_new_store(k);
         ownership_claim_first(k, (uint32_t)index);
         claimed += index / FLEET_BLOCK_SIZE == k->entry.block;
     }

@@ -1,6 +1,7 @@
 """What an operator decides about a lost node: `rollgate fleet take` and `forget`."""
 import contextlib
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -204,6 +205,38 @@ def test_nodes_restore_all_sessions_to_a_new_store(fleet):
             wait_whole(fleet, session)
         for node in "ab":
             fleet[node].stop()
+
+
+def test_sessions_of_a_node_that_was_lost_with_the_store_are_lost_and_not_unknown(tmp_path):
+    """The other nodes start again with a new store. They have the lost node's indexes in their state folders."""
+    with Fleet(tmp_path, "ab", lease=LEASE, **{"fleet-hold": "200ms"}) as fleet:
+        for gateway in fleet:
+            gateway.allow(*ODD, "has forgotten")
+        session = fleet.create("a")
+        index = index_of(session["session_id"])
+        assert fleet.chat("b", session, "one").status == 200
+        known = pathlib.Path(f"{fleet['b'].folder}/state/fleet-places")
+        g.wait_until(lambda: known.exists() and re.search(f"^{index} .* a$", known.read_text(), re.M), 20, "b has written it down")
+        fleet.lose("a")
+        with new_store(fleet, "b"):
+            fleet["b"].start()
+            while fleet.owner(index) != "a":
+                answer = fleet.chat("b", session, "two")
+                assert (answer.status, answer.json()["error"]["code"]) == (503, "no_owner"), answer.text
+            assert command(fleet, "take", str(index), "--incomplete").returncode == 0
+            g.wait_until(lambda: fleet.chat("b", session, "two").status == 410, 20, "nodes know it")
+            assert_lost(fleet, "b", session)
+            g.wait_until(lambda: re.search(f"^{index} .* v $", known.read_text(), re.M), 20, "b has written it down")
+            fleet["b"].stop()
+            fleet.server.ask("FLUSHALL")        # one more new store
+            fleet["b"].start()
+            assert_lost(fleet, "b", session)
+            g.wait_until(lambda: fleet.entry(f"place:{{{index}}}").get("vacant", "0") != "0", 20, "it is lost for good")
+            fleet["a"].start()
+            assert_lost(fleet, "a", session)
+            assert fleet.chat("a", fleet.create("a"), "new").status == 200
+            for node in "ab":
+                fleet[node].stop()
 
 
 def test_a_node_that_knows_no_session_of_an_index_gives_it_back(fleet):

@@ -2,11 +2,11 @@
 #include "common/base/clock.h"
 #include "keeper_kit.h"
 
-/* The store had a place of the node "a", and a later list lacks it. */
-static void lose_entry(struct keeper_case *f, uint64_t ago_ms)
+/* The store had a place of this node, and a later list lacks it. */
+static void lose_entry(struct keeper_case *f, const char *owner, uint64_t ago_ms)
 {
     const struct store_entry others = {
-        .owner = STR("a"), .epoch = 90, .base = 80, .beat = 5, .since = 90};
+        .owner = str_cstr(owner), .epoch = 90, .base = 80, .beat = 5, .since = 90};
 
     for (int i = 0; i < 5; i++)
         fleet_view_end_list(&f->k.view, 1);
@@ -20,7 +20,7 @@ TEST(forgotten, an_entry_is_restored_for_its_lost_owner)
     struct keeper_case f;
 
     begin_case(&f);
-    lose_entry(&f, LEASE_MS / 4);
+    lose_entry(&f, "a", LEASE_MS / 4);
     fleet_view_note_emptied(&f.k.view);
     forgotten_restore(&f.k);
     cr_assert_eq(f.store.n, 0, "a living owner does it now");
@@ -39,13 +39,80 @@ TEST(forgotten, an_entry_is_restored_for_its_lost_owner)
     end_case(&f);
 }
 
+TEST(forgotten, a_place_without_an_owner_is_given_up)
+{
+    const struct store_answer done = {.verdict = STORE_DONE, .epoch = 99};
+    struct keeper_case f;
+
+    begin_case(&f);
+    lose_entry(&f, "", LEASE_MS);
+    fleet_view_note_emptied(&f.k.view);
+    forgotten_restore(&f.k);
+    cr_assert(f.store.n == 1 && f.store.claims[0].known == 80 && f.store.claims[0].me.len == 0 &&
+              f.store.claims[0].incomplete);
+    f.store.released = OWN;
+    answer_claim(&f.store, &done);
+    cr_assert(f.store.n == 1 && f.store.released == OTHER, "its ids are lost from now on");
+    answer_claim(&f.store, &done);
+    cr_assert_eq(place_table_own_epoch(f.k.table, OTHER), 0);
+    end_case(&f);
+}
+
+TEST(forgotten, places_in_the_state_folder_are_gone_from_a_new_store)
+{
+    const struct store_entry own = {.owner = STR("me"), .epoch = 70, .base = 70};
+    const struct store_entry others = {
+        .key = STR("place:256"), .owner = STR("a"), .epoch = 90, .base = 80};
+    struct store_entry vacant = {.epoch = 60, .base = 60, .vacant = true};
+    struct keeper_case f;
+    char path[80];
+
+    begin_case(&f);
+    (void)snprintf(path, sizeof(path), "%s/worker-%d", f.folder, OWN);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    fleet_view_add(&f.k.view, &others, 1);
+    vacant.key = STR("place:258");
+    fleet_view_add(&f.k.view, &vacant, 1);
+    vacant.key = STR("place:257");
+    vacant.taken = true;
+    fleet_view_add(&f.k.view, &vacant, 1);
+    list(&f, OWN, own, 1);
+    (void)fleet_view_publish(&f.k.view, f.k.table, LEASE_MS);
+    known_places_write(&f.k);
+
+    /* the same state folder, another store */
+    fleet_view_done(&f.k.view);
+    f.k.view = (struct fleet_view){.self = f.k.name};
+    place_table_free(f.k.table);
+    f.k.table = place_table_new();
+    f.k.step = JOIN_PLACES;
+    fleet_view_end_list(&f.k.view, 1);
+    cr_assert_eq(ownership_claim_block(&f.k, 1), 0);
+    cr_assert(f.store.n == 1 && f.store.claims[0].place == OWN);
+    cr_assert(place_table_had(f.k.table, OTHER) && !place_table_is_taken(f.k.table, OTHER));
+    cr_assert(!place_table_had(f.k.table, OTHER + 1) && place_table_is_taken(f.k.table, OTHER + 1));
+    cr_assert_not(place_table_is_taken(f.k.table, OTHER + 2));
+    f.k.lease_ms = 0;
+    forgotten_restore(&f.k);
+    cr_assert_eq(f.store.n, 3);
+    for (size_t i = 1; i < 3; i++) {
+        const struct store_claim *c = &f.store.claims[i];
+        bool of_a = c->place == OTHER;
+
+        cr_assert(of_a || c->place == OTHER + 1);
+        cr_assert(c->known == (of_a ? 80 : 60) && c->incomplete == !of_a && c->restores);
+        cr_assert(str_eq_c(c->me, of_a ? "a" : ""));
+    }
+    end_case(&f);
+}
+
 TEST(forgotten, an_entry_that_is_back_or_was_deleted_is_left)
 {
     struct store_entry back = {.owner = STR("b"), .epoch = 99, .base = 99, .since = 99, .beat = 1};
     struct keeper_case f;
 
     begin_case(&f);
-    lose_entry(&f, LEASE_MS);
+    lose_entry(&f, "a", LEASE_MS);
     forgotten_restore(&f.k);
     cr_assert_eq(f.store.n, 0, "the store was not emptied: the node was forgotten");
     fleet_view_note_emptied(&f.k.view);

@@ -1,0 +1,153 @@
+/*
+ * The places that this node has seen in the store, in the file `fleet-places` of its state folder.
+ * If the node starts with a store that lacks its own places, the store is a new one: then the
+ * places of the file are gone, as if this node had seen the store being emptied (keeper_state.h).
+ * So ids of a node that was lost with the store are never unknown. A line of the file:
+ *
+ *     INDEX BASE STATE [OWNER]     STATE: `t`: marked as taken, `v`: vacant and taken, `-`: neither
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/os/file.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "keeper/keeper_state.h"
+
+enum { PATH_SIZE = 4096 + 32, LINE_MAX = 64 + FLEET_NAME_MAX };
+
+static void write_path(const struct fleet_keeper *k, char ret[PATH_SIZE])
+{
+    (void)snprintf(ret, PATH_SIZE, "%s/fleet-places", k->h->state_dir);
+}
+
+/* --- writing --- */
+
+/* The dispatcher's place has a rule of its own. No id of a vacant place is lost, unless it was
+ * taken. */
+static void put_places(const struct map *places, struct buf *out)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(places, &at));) {
+        const struct seen_place *p = slot->value;
+
+        if (p->index != FLEET_DISPATCHER && (!p->vacant || p->taken))
+            buf_printf(out, "%" PRIu32 " %" PRIu64 " %c %s\n", p->index, p->base,
+                       p->vacant  ? 'v'
+                       : p->taken ? 't'
+                                  : '-',
+                       p->owner);
+    }
+}
+
+void known_places_write(struct fleet_keeper *k)
+{
+    bool durable = k->h->config->durability == DURABILITY_POWER;
+    uint32_t changes = place_table_place_changes(k->table);
+    char path[PATH_SIZE], aside[PATH_SIZE + 8];
+    struct buf text = {0};
+    struct err e;
+
+    if (k->written_changes == changes)
+        return;
+    write_path(k, path);
+    (void)snprintf(aside, sizeof(aside), "%s.new", path);
+    put_places(&k->view.places, &text);
+    put_places(&k->view.gone, &text);
+    if (file_write(path, aside, buf_str(&text), durable)) {
+        (void)err_sys(&e, ERR_IO, "cannot write %s", path);
+        log_error(NULL,
+                  "cannot write which places the fleet has: if the store is lost, ids of lost "
+                  "sessions may be unknown",
+                  LOG_T("reason", e.text));
+    }
+    k->written_changes = changes; /* after a failure, too: the next change tries again */
+    buf_done(&text);
+}
+
+/* --- reading --- */
+
+/* Parses the text up to the next blank, and advances *at. */
+static struct str next_word(struct str *at)
+{
+    size_t end = str_find(*at, STR(" "), 0);
+    struct str word = str_sub(*at, 0, end);
+
+    *at = end == SIZE_MAX ? str_of(NULL, 0) : str_sub(*at, end + 1, SIZE_MAX);
+    return word;
+}
+
+static int read_line(struct str line, struct seen_place *ret)
+{
+    struct str index = next_word(&line), base = next_word(&line), state = next_word(&line);
+    uint64_t number;
+
+    *ret = (struct seen_place){0};
+    if (str_to_u64(index, FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1, &number) ||
+        str_to_u64(base, FLEET_EPOCH_MAX, &ret->base) || ret->base == 0 || state.len != 1 ||
+        line.len >= FLEET_NAME_MAX)
+        return -1;
+    ret->index = (uint32_t)number;
+    ret->vacant = state.p[0] == 'v';
+    ret->taken = ret->vacant || state.p[0] == 't';
+    (void)snprintf(ret->key, sizeof(ret->key), "%" PRIu32, ret->index);
+    (void)snprintf(ret->owner, sizeof(ret->owner), "%.*s", (int)line.len, line.p ? line.p : "");
+    return 0;
+}
+
+/* Keeps a place that the store lacks, so that its requests wait from now on. */
+static void add_gone(struct fleet_keeper *k, const struct seen_place *p)
+{
+    const struct fleet_place place = {
+        .index = p->index, .node = FLEET_NO_NODE, .epoch = p->base, .taken = p->taken};
+    const struct seen_place *now = fleet_view_place(&k->view, p->index);
+    struct seen_place *copy;
+
+    if (now && !fleet_view_lacks_claim(now, p->base))
+        return;
+    if (!now && p->vacant)
+        (void)place_table_set_vacant(k->table, p->index, true);
+    else if (!now && place_table_set(k->table, &place))
+        place_table_remove(k->table, p->index);
+    copy = mem_alloc(sizeof(*copy));
+    *copy = *p;
+    fleet_view_keep_gone(&k->view, copy, clock_boot_ms());
+}
+
+void known_places_read(struct fleet_keeper *k)
+{
+    char path[PATH_SIZE];
+    struct buf text = {0};
+    struct str rest;
+    struct err e;
+    int rc;
+
+    write_path(k, path);
+    rc = file_read(path, (size_t)FLEET_PLACES_MAX * LINE_MAX, &text, &e);
+    if (rc && e.sys == ENOENT)
+        return;
+    rest = buf_str(&text);
+    while (rc == 0 && rest.len > 0) {
+        size_t end = str_find(rest, STR("\n"), 0);
+        struct seen_place p;
+
+        if (end == SIZE_MAX || read_line(str_sub(rest, 0, end), &p)) {
+            rc = err_set(&e, ERR_IO, "%s: has a line of another form", path);
+            break;
+        }
+        add_gone(k, &p);
+        rest = str_sub(rest, end + 1, SIZE_MAX);
+    }
+    if (rc)
+        log_error(NULL,
+                  "cannot read which places the fleet had: ids of lost sessions may be unknown",
+                  LOG_T("reason", e.text));
+    buf_done(&text);
+}
