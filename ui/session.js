@@ -236,6 +236,7 @@ class SessionPage {
         ["calls", [`${number(s.num_calls)}, `, h("span.inflight"), " running"]], ["branches", number(s.num_branches)], ["tokens", number(s.num_tokens)],
         ["reward", `${decimal(s.reward)} (${visible(rewards, true)})`], s.reason && ["ended because", foreign(s.reason)],
         ["created", h("span", {title: clock(s.created_at)}, `${ago(s.created_at)} ago`)], ["last activity", h("span", {title: clock(s.updated_at)}, `${ago(s.updated_at)} ago`)],
+        s.warnings.length > 0 && ["warnings", s.warnings.join("; ")],
         forks.length > 0 && ["forks", forks.map(([k, v]) => `${k} ${v}`).join(", ")],
         s.time_s && ["time", timeBar(s.time_s, "Time of the session") || "–"],
         Object.keys(s.metadata).length > 0 && ["metadata", h("details", h("summary", "show"), longText(JSON.stringify(s.metadata, null, 1), "text.data"))],

@@ -9,7 +9,7 @@ const SPARE = 6;
 const COLUMNS = [
   {name: "session_id", title: "Session", value: r => r.session_id, text: r => h("a", {href: `#/sessions/${r.session_id}`, tabindex: -1, title: r.session_id}, shortId(r.session_id))},
   {name: "labels", title: "Labels", value: r => labelText(r), text: r => h("span", {title: labelText(r, true)}, foreign(labelText(r), "bdi"))},
-  {name: "phase", title: "Phase", value: r => r.phase, text: r => h(`span.phase.${r.phase}`, r.inflight ? `${r.phase} · running` : r.phase)},
+  {name: "phase", title: "Phase", value: r => r.phase, text: r => h(`span.phase.${r.phase}`, {title: r.warnings ? r.warnings.join("; ") : null}, r.phase, r.inflight > 0 && " · running", r.warnings && " · warning")},
   {name: "reward", title: "Reward", number: true, value: r => r.reward ?? -Infinity, text: r => decimal(r.reward)},
   {name: "calls", title: "Turns", number: true, value: r => r.calls, text: r => number(r.calls)},
   {name: "tokens", title: "Tokens", number: true, value: r => r.tokens, text: r => number(r.tokens)},
