@@ -1,6 +1,7 @@
 """A failover loses the last records of the store, and their node is lost with its disk. Nobody has these records. The next owner of
 the sessions says so: in their state, in exports, in the log and in a metric."""
 import contextlib
+import json
 import re
 import shutil
 
@@ -89,10 +90,14 @@ class FailingFleet(Fleet):
         return answer.json()
 
     def doubts(self, node, session):
-        """The sentences of doubt in the session's state, which its export has, too."""
+        """The sentences of doubt in the session's state, which its row and its exports have, too."""
         found = [w for w in self.state(node, session)["warnings"] if DOUBT in w]
-        export = self[node].get(f"/sessions/{session['session_id']}/trajectories?format=json", headers=AS_ADMIN).json()
+        path = f"/sessions/{session['session_id']}/trajectories"
+        export = self[node].get(f"{path}?format=json", headers=AS_ADMIN).json()
         assert [w for w in export["summary"]["warnings"] if DOUBT in w] == found
+        line = json.loads(self[node].get(f"{path}?format=openai-messages", headers=AS_ADMIN).body.split(b"\n")[0])
+        row, = (row for row in self[node].get("/sessions", headers=AS_ADMIN).json()["sessions"] if row["session_id"] == session["session_id"])
+        assert row.get("warnings", []) == line.get("warnings", []) == found
         return found
 
     def claims(self, node, reason):

@@ -173,6 +173,7 @@ void native_write_extra_members(const struct trajectory *t, struct json_out *o)
         json_out_member_str(o, "materialization_reason", str_cstr(reason));
     put_drift(t, o);
     json_out_member_i64(o, "trimmed_tokens", t->trimmed);
+    session_put_loss_list(t->session, o);
 }
 
 void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o)

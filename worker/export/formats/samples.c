@@ -239,6 +239,7 @@ MAY_PAUSE static void messages_write(struct export *x, const struct trajectory *
     json_out_end_arr(&o);
     if (node && node->env->tools)
         json_out_member_value(&o, "tools", node->env->tools);
+    session_put_loss_list(x->session, &o);
     json_out_end_obj(&o);
     buf_add_c(o.b, '\n');
 }

@@ -483,6 +483,15 @@ void session_put_loss(const struct session *s, struct json_out *o)
     json_out_cstr(o, text);
 }
 
+void session_put_loss_list(const struct session *s, struct json_out *o)
+{
+    if (!session_has_losses(s))
+        return;
+    json_out_member_arr(o, "warnings");
+    session_put_loss(s, o);
+    json_out_end_arr(o);
+}
+
 /* --- reading --- */
 
 struct str session_id(const struct session *s)

@@ -449,6 +449,9 @@ bool session_has_losses(const struct session *s);
 /* Appends the sentences about them to a list of warnings. */
 void session_put_loss(const struct session *s, struct json_out *o);
 
+/* Writes the member `warnings` with these sentences. Writes nothing if there are none. */
+void session_put_loss_list(const struct session *s, struct json_out *o);
+
 /* --- reading --- */
 
 struct str session_id(const struct session *s);

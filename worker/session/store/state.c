@@ -483,5 +483,6 @@ void session_write_row(const struct session *s, struct buf *json)
     reward_put(&s->reward, &o);
     json_out_key(&o, "reward_info");
     put_reward(&o, &s->reward);
+    session_put_loss_list(s, &o);
     json_out_end_obj(&o);
 }

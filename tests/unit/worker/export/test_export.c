@@ -211,6 +211,45 @@ TEST(export, bytes_are_the_same_however_they_are_taken)
     world_done(&w);
 }
 
+static size_t count_text(const struct buf *bytes, const char *what)
+{
+    size_t n = 0;
+
+    for (size_t at = 0; (at = str_find(buf_str(bytes), str_cstr(what), at)) != SIZE_MAX; at++)
+        n++;
+    return n;
+}
+
+/* A trajectory of the native formats says it, too, because sinks and lines have it alone. */
+TEST(export, every_format_says_that_answers_may_be_missing)
+{
+    static const char said[] = "may be missing: a node was lost";
+    struct buf record = {0};
+    struct world w;
+
+    world_init(&w, "tree");
+    branches(&w);
+    for (int marked = 0; marked < 2; marked++) {
+        for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
+            bool native = format == EXPORT_JSON || format == EXPORT_MSGPACK;
+            struct export_options o;
+            struct buf out;
+
+            export_options_init(&o);
+            o.format = (enum export_format)format;
+            export_all(&w, &o, &out);
+            if (native)
+                cr_expect_eq(count_text(&out, said), marked ? 3 : 0, "format %d", format);
+            else
+                cr_expect_eq(count_text(&out, said) > 0, marked, "format %d", format);
+            buf_done(&out);
+        }
+        session_doubt_record(session_id(w.s), 1000, 2000, 3, &record);
+        apply(&w, &record);
+    }
+    world_done(&w);
+}
+
 TEST(export, ends_at_the_pause_where_it_is_cancelled)
 {
     struct world w;
