@@ -35,20 +35,26 @@ static int keep_tokenizer(const struct config *c, const struct model *m, struct 
     return 0;
 }
 
-/* Logs a line for each setting that will have no effect. */
-static void warn_of_settings(const struct config *c, const struct model *m)
+/* Logs each line as a warning. */
+static void log_lines(const char *what, struct str lines)
 {
-    struct buf warnings = {0};
+    while (lines.len) {
+        size_t end = str_find(lines, STR("\n"), 0);
 
-    setup_warn(c, m, &warnings);
-    for (size_t at = 0; at < warnings.len;) {
-        size_t end = str_find(buf_str(&warnings), STR("\n"), at);
-
-        log_warn(NULL, "a setting has no effect",
-                 LOG_S("why", str_sub(buf_str(&warnings), at, end - at)));
-        at = end + 1;
+        log_warn(NULL, what, LOG_S("why", str_sub(lines, 0, end)));
+        lines = str_sub(lines, end + 1, SIZE_MAX);
     }
-    buf_done(&warnings);
+}
+
+/* Logs what is odd about the model's folder, and each setting that will have no effect. */
+static void warn_of_model(const struct config *c, const struct model *m)
+{
+    struct buf settings = {0};
+
+    log_lines("the model folder is odd", model_warnings(m));
+    setup_warn(c, m, &settings);
+    log_lines("a setting has no effect", buf_str(&settings));
+    buf_done(&settings);
 }
 
 void worker_describe(const struct model *m, struct heritage_build *ret)
@@ -71,7 +77,7 @@ int worker_load(const struct config *c, const struct model **ret, struct buf *re
         model_free(m);
         return -1;
     }
-    warn_of_settings(c, m);
+    warn_of_model(c, m);
     buf_printf(remark, "%s, vocabulary %u, PCRE2 JIT %s", model_info(m)->name,
                model_info(m)->vocab_size, tokenizer_jit_works() ? "on" : "off");
     /* Memory that the loading has freed would be in every worker, and copied page by page when a

@@ -64,6 +64,7 @@ static const char *name_mistake(struct str text, bool first)
         {"True", "Python's True is true in JSON"},
         {"False", "Python's False is false in JSON"},
         {"'", "strings need double quotes, unexpected character"},
+        {"\xef\xbb\xbf", "a byte order mark (U+FEFF), which JSON does not have,"},
     };
 
     if (first && is_form(text))

@@ -112,7 +112,7 @@ int check_command(int argc, char **argv)
     struct buf out = {0}, trials = {0};
     struct model *m;
     struct err e;
-    bool ok = true;
+    bool ok = true, is_usable;
 
     if (!parse_args(argc, argv, &args))
         return usage();
@@ -132,6 +132,7 @@ int check_command(int argc, char **argv)
     buf_done(&trials);
     (void)fwrite(out.p, 1, out.len, stdout);
     buf_done(&out);
+    is_usable = !model_info(m)->refusal.p;
     model_free(m);
-    return fflush(stdout) == 0 && ok ? 0 : 1;
+    return fflush(stdout) == 0 && ok && is_usable ? 0 : 1;
 }

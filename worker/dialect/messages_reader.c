@@ -169,6 +169,9 @@ static int read_user(struct messages_reader *r, const struct json *content, uint
     if (!json_is(content, JSON_ARRAY))
         return err_field(e, path_at(path, "messages[%u].content", message),
                          "messages[%u].content must be a string or a list of blocks", message);
+    if (!content->n)
+        return err_field(e, path_at(path, "messages[%u].content", message),
+                         "messages[%u].content must not be empty", message);
     content = blocks_as_text(r->a, content, &r->tools);
     for (uint32_t i = 0; i < content->n; i++) {
         if (!json_is(&content->items[i], JSON_OBJECT))
@@ -339,8 +342,6 @@ static int read_anthropic_messages(struct messages_reader *r, const struct json 
     for (uint32_t i = 0; i < list->n; i++)
         if (read_anthropic_message(r, &list->items[i], i))
             return -1;
-    if (!r->messages.n)
-        return err_field(r->e, "messages", "messages have no content");
     return 0;
 }
 

@@ -99,6 +99,8 @@ def test_a_file_that_is_not_regular_is_refused_at_the_start(folder, name, make):
     ("chat_template.json", b'{"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": 7}]}',
      "chat_template.json: chat_template[1] has no texts"),
     ("chat_template.jinja", b"", "the chat template is empty"),
+    ("config.json", b"\xef\xbb\xbf{}", "config.json: JSON: a byte order mark"),
+    ("tokenizer.json", b"\xef\xbb\xbf{}", "tokenizer.json: JSON: a byte order mark"),
 ])
 def test_a_value_of_another_kind_is_refused_at_the_start(folder, name, content, told):
     """It would be passed over for something else: other stops, the template for tools, or an error of every request."""
@@ -116,8 +118,43 @@ def test_stops_that_are_missing_are_mentioned(folder, ids, told):
     config = json.loads((path / "tokenizer_config.json").read_text())
     (path / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "eos_token"}))
     (path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
-    done = subprocess.run([g.BINARY, "check", path], text=True, capture_output=True, check=False, timeout=100)
+    done = check(path)
     assert told in done.stdout, done.stdout + done.stderr
+
+
+def check(folder):
+    return subprocess.run([g.BINARY, "check", folder], text=True, capture_output=True, check=False, timeout=100)
+
+
+def added(last):
+    tokens = json.loads((BYTES / "tokenizer.json").read_text())["added_tokens"]
+    return tokens[:-1] + [dict(tokens[-1], id=last)], len(tokens) - 1
+
+
+@pytest.mark.parametrize("number", [-1, "258", 258.5, None])
+def test_an_id_of_an_added_token_that_is_none_is_refused_at_the_start(folder, number):
+    tokens, last = added(number)
+    assert f"added_tokens[{last}]: id: not an integer from 0" in refusal(folder(added_tokens=tokens))
+
+
+def test_an_id_of_an_added_token_that_the_library_ignores_is_mentioned(folder):
+    tokens, last = added(300)
+    assert f"added_tokens[{last}]: id: 300 is ignored" in check(folder(added_tokens=tokens)).stdout
+
+
+def test_a_template_that_refuses_every_chat_is_not_usable_and_the_start_warns(start, folder):
+    path = folder("{{ raise_exception('never') }}")
+    done = check(path)
+    assert done.returncode == 1 and re.search("^result +NOT usable: .*: TemplateError: never$", done.stdout, re.M), done.stdout
+    gateway = start(workers=1, engine="builtin:echo", model=path)
+    assert "does not render a user's message: chat template, line 1: TemplateError: never" in gateway.log()
+
+
+def test_a_template_for_tools_that_serves_all_chats_is_mentioned(start, folder):
+    path = folder([{"name": "tool_use", "template": CHATML}, {"name": "rag", "template": CHATML}])
+    done = check(path)
+    assert done.returncode == 0 and "only chat template is tool_use" in done.stdout, done.stdout
+    assert "only chat template is tool_use" in start(workers=1, engine="builtin:echo", model=path).log()
 
 
 @pytest.mark.parametrize("number,told", [({"patch_size": 0}, "patch_size is no integer from 1 to 1024"), ({"merge_size": 2.5}, "merge_size is no"),
@@ -127,7 +164,7 @@ def test_a_wrong_number_of_pictures_is_not_replaced_by_a_default(folder, number,
     """Pictures would count as other numbers of tokens than the engine makes of them."""
     path = folder()
     (path / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "Qwen2VLImageProcessor", **number}))
-    done = subprocess.run([g.BINARY, "check", path], text=True, capture_output=True, check=False, timeout=100)
+    done = check(path)
     assert f"images are not supported: preprocessor_config.json: {told}" in done.stdout, done.stdout + done.stderr
 
 

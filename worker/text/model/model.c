@@ -101,8 +101,12 @@ static int load_templates(struct model *m, const struct model_options *o, const 
 
     if (!source.p && !is_given(o->dir))
         source = builtin_template();
-    if (!source.p)
+    if (!source.p && f->template_tools.p) {
         source = f->template_tools;
+        buf_puts(&m->warnings, "the folder's only chat template is tool_use, which is for requests "
+                               "with tools: all requests use it; name another with "
+                               "--chat-template\n");
+    }
     if (!source.p)
         return err_set(e, ERR_CONFIG, "%s has no chat template; give one with --chat-template",
                        o->dir);
@@ -113,7 +117,7 @@ static int load_templates(struct model *m, const struct model_options *o, const 
     if (f->template_tools.p && template_compile(f->template_tools, "chat template tool_use",
                                                 &m->template_tools, NULL, e) != 0)
         return -1;
-    if (is_given(o->dir))
+    if (is_given(o->dir) && f->template_default.p)
         buf_printf(&m->notes, "chat template from %.*s%s\n", (int)f->template_from.len,
                    f->template_from.p ? f->template_from.p : "",
                    m->template_tools ? ", another one for requests with tools" : "");
@@ -495,6 +499,7 @@ void model_free(struct model *m)
     template_free(m->template_tools);
     tokenizer_free(m->tokenizer);
     buf_done(&m->notes);
+    buf_done(&m->warnings);
     arena_done(&m->arena);
     free(m);
 }
@@ -502,6 +507,11 @@ void model_free(struct model *m)
 const struct template *model_template(const struct model *m, bool tools)
 {
     return tools && m->template_tools ? m->template_tools : m->template_default;
+}
+
+struct str model_warnings(const struct model *m)
+{
+    return buf_str(&m->warnings);
 }
 
 const struct json *model_special(const struct model *m)

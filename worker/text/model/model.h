@@ -60,8 +60,10 @@ struct model_info {
     const char *family;
     const char *const *append_roles; /* roles that the template can write after an answer,
                                         NULL-terminated; NULL: any */
-    bool append_only;                /* the template never rewrites earlier turns */
-    bool content_lists;              /* the template handles content as a list of parts */
+    /* the template's error for a chat of a user's message; absent: such a chat can be rendered */
+    struct str refusal;
+    bool append_only;   /* the template never rewrites earlier turns */
+    bool content_lists; /* the template handles content as a list of parts */
     /* how many tokens pictures have; NULL: the model reads text only */
     const struct vision *vision;
     /* "inline", "user"; NULL: the template shows no pictures of tools' results */
@@ -86,6 +88,9 @@ const struct tokenizer *model_tokenizer(const struct model *m);
  * `rollgate render`. */
 const struct template *model_template(const struct model *m, bool tools);
 const struct json *model_special(const struct model *m);
+
+/* Returns what is odd about the folder, one sentence a line, for the log of the start. */
+struct str model_warnings(const struct model *m);
 
 /* Reports whether model_suffix also renders the history, because the template refuses stand-ins for
  * it. */

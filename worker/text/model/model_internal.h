@@ -93,6 +93,7 @@ struct model {
     struct boundaries boundaries;
     struct str tool_why, reasoning_why; /* why these parsers were chosen, as a text for people */
     struct buf notes;                   /* notes for `rollgate check`, one sentence a line */
+    struct buf warnings;                /* like `notes`, and for the log of the start */
 };
 
 struct model_scratch {

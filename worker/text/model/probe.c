@@ -192,6 +192,33 @@ static bool has_developer(const struct probe *p)
            str_find(buf_str(&p->s->a), STR("RGNEXT"), 0) != SIZE_MAX;
 }
 
+/* Finds out whether a template without stand-ins renders at least a user's message: alone, after a
+ * system message, with tools, with both. */
+static void probe_refusal(const struct probe *p)
+{
+    struct arena *a = &p->s->arena;
+    struct json small = standin_tools(a, "rg_call");
+    struct json msgs[2] = {make_text(a, "role", "system", "content", "RGSYSTEM"),
+                           next_message(a, "user")};
+    struct err first = {0}, e = {0};
+
+    for (unsigned i = 0; i < 4; i++) {
+        struct rendering r = {.messages = i & 1 ? msgs : msgs + 1,
+                              .n = i & 1 ? 2 : 1,
+                              .tools = i & 2 ? &small : NULL,
+                              .generation_prompt = true};
+
+        buf_clear(&p->s->a);
+        if (model_text(p->m, a, &r, &p->s->a, &e) == 0)
+            return;
+        if (i == 0)
+            first = e;
+    }
+    p->m->info.refusal = arena_str(&p->m->arena, str_cstr(first.text));
+    buf_printf(&p->m->warnings, "the chat template does not render a user's message: %s\n",
+               first.text);
+}
+
 static void probe_generation_prompt(const struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
@@ -548,6 +575,8 @@ void model_probe(struct model *m, struct model_scratch *s)
     probe_wraps(&p);
     m->boundaries.developer = has_developer(&p);
     probe_turns(&p);
+    if (!m->boundaries.renders)
+        probe_refusal(&p);
     probe_generation_prompt(&p);
     choose_pin(&p);
     list_roles(m);

@@ -142,6 +142,7 @@ void model_report(const struct model *m, struct buf *out)
         buf_printf(out, "%-20s %s=%s unless the request says otherwise\n", "pinned", m->pin,
                    m->pin_value ? "true" : "false");
     buf_add_str(out, buf_str(&m->notes));
+    buf_add_str(out, buf_str(&m->warnings));
     buf_puts(out, tokenizer_remarks(m->tokenizer));
     verdict_report(m, out);
 }

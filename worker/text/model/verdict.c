@@ -409,7 +409,10 @@ static void report_calls(const struct standing *now, struct buf *out)
 
 static void explain_turns(const struct model *m, const struct standing *now, struct buf *out)
 {
-    if (!m->boundaries.renders)
+    if (m->info.refusal.p)
+        buf_printf(out, "NOT usable: the template does not render a user's message: %.*s\n",
+                   (int)m->info.refusal.len, m->info.refusal.p);
+    else if (!m->boundaries.renders)
         buf_puts(out, "usable, slowly: the whole chat is rendered anew for each turn, and a turn "
                       "that changes earlier text starts a new branch\n");
     else if (!now->append_only)
@@ -429,7 +432,7 @@ void verdict_explain(const struct model *m, struct buf *out)
 
     buf_printf(out, "%-20s ", "result");
     explain_turns(m, &now, out);
-    if (now.trip[0] == ROUND_TRIP_UNSEEN)
+    if (!m->info.refusal.p && now.trip[0] == ROUND_TRIP_UNSEEN)
         buf_printf(out, "%-20s the template shows no tool calls: use it for agents without tools\n",
                    "");
     else if (is_lost(now.trip[0]))

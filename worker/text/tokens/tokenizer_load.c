@@ -246,13 +246,16 @@ static void decide_byte_level(struct tokenizer *t)
 
 /* --- added tokens --- */
 
-/* Loads one entry, which must have every flag. */
+/* Loads one entry, which must have every flag. id: as in the file; -1: it has none. */
 static int load_added_token(struct tokenizer *t, const struct json *v, struct added_token *ret,
                             struct err *e)
 {
     struct str content;
+    uint32_t id = UINT32_MAX;
 
-    *ret = (struct added_token){0};
+    if (json_get(v, "id") && config_uint(v, "id", INT32_MAX, &id, e) < 0)
+        return -1;
+    *ret = (struct added_token){.id = (int32_t)id};
     if (config_string(v, "content", &content, e) < 0 ||
         config_bool(v, "single_word", -1, &ret->single_word, e) < 0 ||
         config_bool(v, "lstrip", -1, &ret->lstrip, e) < 0 ||
@@ -302,10 +305,29 @@ static int load_patterns(struct tokenizer *t, struct err *e)
     return rc;
 }
 
+/* Notes the first entry whose id differs from its id in the file. Like the reference library,
+ * added_init chooses the ids. */
+static void note_other_ids(struct tokenizer *t, const struct added_token *entries, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct added_token *known = added_by_content(&t->added, entries[i].content);
+
+        if (!known || entries[i].id < 0 || entries[i].id == known->id)
+            continue;
+        buf_printf(&t->note,
+                   "added_tokens[%zu]: id: %d is ignored: \"%.*s\" gets %d, as in the reference "
+                   "library\n",
+                   i, entries[i].id, (int)MIN_OF(known->content.len, (size_t)40), known->content.p,
+                   known->id);
+        return;
+    }
+}
+
 /* Loads the added tokens; the list may be absent. */
 static int load_added(struct tokenizer *t, const struct json *list, struct err *e)
 {
     struct added_token *entries;
+    struct err cause;
     int rc = 0;
 
     if (!list)
@@ -314,9 +336,12 @@ static int load_added(struct tokenizer *t, const struct json *list, struct err *
         return err_set(e, ERR_CONFIG, "added_tokens is not a list");
     entries = mem_calloc(list->n + 1, sizeof(*entries));
     for (uint32_t i = 0; i < list->n && rc == 0; i++)
-        rc = load_added_token(t, &list->items[i], &entries[i], e);
+        if (load_added_token(t, &list->items[i], &entries[i], &cause) < 0)
+            rc = err_set(e, cause.kind, "added_tokens[%u]: %s", i, cause.text);
     if (rc == 0)
         rc = added_init(&t->added, entries, list->n, &t->vocab, e);
+    if (rc == 0)
+        note_other_ids(t, entries, list->n);
     free(entries);
     return rc == 0 ? load_patterns(t, e) : -1;
 }
