@@ -26,16 +26,27 @@ static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
     return str_of(name, SHA256_HEX_LEN + PIN_END.len);
 }
 
+/* Makes a note durable that this process may not have written. */
+static int sync_pin(const struct media_store *m, const struct media_place *p, struct err *e)
+{
+    if (media_is_durable(m, p->own))
+        return 0;
+    if (media_sync_file(m, p->own) != 0 || file_sync_folder(p->folder) != 0)
+        return media_fail_storage(e);
+    media_mark_durable(m, p->own);
+    return 0;
+}
+
 /* Appends the note. Returns like media_store_pinned. */
-static int read_pin(const struct media_pin *pin, const struct media_place *p, struct buf *out,
-                    struct err *e)
+static int read_pin(const struct media_store *m, const struct media_pin *pin,
+                    const struct media_place *p, struct buf *out, struct err *e)
 {
     struct err why = {0};
     size_t start = out->len;
     bool is_read = file_read(p->own, PIN_READ_MAX, out, &why) == 0;
 
     if (is_read && pin->is_whole(str_sub(buf_str(out), start, out->len)))
-        return 1;
+        return sync_pin(m, p, e) == 0 ? 1 : -1;
     out->len = start;
     if (is_read && cancel_wanted())
         return cancel_fail(e); /* is_whole may have stopped early: the note may be complete */
@@ -55,7 +66,7 @@ int media_store_pinned(const struct media_store *m, const struct media_pin *pin,
 
     media_fill_paths(m, pin->session_id, pin_name(pin, name), &p);
     lock = media_lock_name(m, &p);
-    rc = read_pin(pin, &p, out, e);
+    rc = read_pin(m, pin, &p, out, e);
     media_unlock_name(lock);
     return rc;
 }
@@ -81,8 +92,8 @@ int media_store_pin_room(const struct media_store *m, struct str session_id, str
 }
 
 /* Gives the written note its final name. Returns 1 if a readable note already exists. */
-static int claim_pin(const struct media_pin *pin, const struct media_place *p, struct buf *out,
-                     struct err *e)
+static int claim_pin(const struct media_store *m, const struct media_pin *pin,
+                     const struct media_place *p, struct buf *out, struct err *e)
 {
     int rc;
 
@@ -92,7 +103,7 @@ static int claim_pin(const struct media_pin *pin, const struct media_place *p, s
         return 0;
     if (errno != EEXIST)
         return media_fail_storage(e);
-    rc = read_pin(pin, p, out, e);
+    rc = read_pin(m, pin, p, out, e);
     if (rc != 0)
         return rc;
     return rename(p->part, p->own) == 0 ? 0
@@ -108,7 +119,7 @@ static int write_pin(const struct media_store *m, const struct media_pin *pin,
     if (file_write(p->part, p->part, part, m->sync) != 0)
         return media_fail_storage(e);
     CHECK(pthread_mutex_lock(m->pinning) == 0);
-    rc = claim_pin(pin, p, out, e);
+    rc = claim_pin(m, pin, p, out, e);
     CHECK(pthread_mutex_unlock(m->pinning) == 0);
     (void)unlink(p->part);
     return rc;
@@ -142,6 +153,8 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
     if (rc == 0 && m->sync && file_sync_folder(p.folder) != 0) {
         rc = media_fail_storage(e);
         (void)unlink(p.own);
+    } else if (rc == 0) {
+        media_mark_durable(m, p.own);
     }
     media_unlock_name(lock);
     if (rc == 0)

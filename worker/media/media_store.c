@@ -1,12 +1,13 @@
 /*
  * Stores images (media_store.h). The steps of a put:
  *
- *   is_whole            done if the session's file has these bytes
+ *   is_whole            finds the session's file with these bytes
  *   media_make_folders  makes missing folders; check_limit_of checks the session's limit
  *   link_copy           links the node's copy if it has the image
  *   file_write          else writes the image under the session's name
  *   share_copy          links the written file as the node's copy
- *   make_durable        with `sync`, makes the names durable; if that fails, removes the name
+ *   make_durable        with `sync`, makes the names durable, also those of a file that a killed
+ *                       process left; if that fails, removes a new name
  *
  * Workers of a node put at the same time without a common lock: one link() succeeds, and rename()
  * of a second link replaces a file that a power failure had cut. The threads of one worker lock a
@@ -31,7 +32,7 @@
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
 
-enum { MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64 };
+enum { MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64, DURABLE_PATHS = 4096 };
 
 struct media_store *media_store_new(const struct media_options *o)
 {
@@ -48,6 +49,7 @@ struct media_store *media_store_new(const struct media_options *o)
     for (size_t i = 0; i <= NAME_LOCKS; i++)
         CHECK(pthread_mutex_init(&m->names[i], NULL) == 0);
     m->pinning = &m->names[NAME_LOCKS];
+    m->durable = mem_zalloc(DURABLE_PATHS * sizeof(*m->durable));
     buf_done(&root);
     return m;
 }
@@ -59,6 +61,7 @@ void media_store_free(struct media_store *m)
     for (size_t i = 0; i <= NAME_LOCKS; i++)
         (void)pthread_mutex_destroy(&m->names[i]);
     free(m->names);
+    free(m->durable);
     free(m->root);
     free(m);
 }
@@ -123,15 +126,45 @@ int media_make_folders(const struct media_store *m, const struct media_place *p,
     return media_fail_storage(e);
 }
 
+bool media_is_durable(const struct media_store *m, const char *path)
+{
+    uint64_t hash = str_hash(str_cstr(path), 1) | 1;
+
+    return !m->sync || atomic_load(&m->durable[hash / 2 % DURABLE_PATHS]) == hash;
+}
+
+void media_mark_durable(const struct media_store *m, const char *path)
+{
+    uint64_t hash = str_hash(str_cstr(path), 1) | 1;
+
+    atomic_store(&m->durable[hash / 2 % DURABLE_PATHS], hash);
+}
+
+int media_sync_file(const struct media_store *m, const char *path)
+{
+    int fd, rc;
+
+    if (media_is_durable(m, path))
+        return 0;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    rc = fd >= 0 ? fsync(fd) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
 int media_sync_names(const struct media_store *m, const struct media_place *p, struct err *e)
 {
-    char sessions[MEDIA_PATH_MAX];
+    char sessions[MEDIA_PATH_MAX], state_dir[MEDIA_PATH_MAX];
 
     if (!m->sync)
         return 0;
     (void)snprintf(sessions, sizeof(sessions), "%s/sessions", m->root);
-    if (file_sync_folder(p->folder) || file_sync_folder(sessions) || file_sync_folder(m->root))
+    (void)snprintf(state_dir, sizeof(state_dir), "%s/..", m->root);
+    if (file_sync_folder(p->folder) || file_sync_folder(sessions) || file_sync_folder(m->root) ||
+        (!media_is_durable(m, m->root) && file_sync_folder(state_dir)))
         return media_fail_storage(e);
+    media_mark_durable(m, m->root);
     return 0;
 }
 
@@ -152,11 +185,12 @@ static bool reads_as(int fd, struct str bytes)
     return same;
 }
 
-/* Reports whether the file exists with these bytes. False if it was cut off or changed. */
-static bool is_whole(const char *path, struct str bytes)
+/* Reports whether the file exists with these bytes, with `sync` on the disk. False if it was cut
+ * off or changed. */
+static bool is_whole(const struct media_store *m, const char *path, struct str bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool same = fd >= 0 && reads_as(fd, bytes);
+    bool same = fd >= 0 && reads_as(fd, bytes) && (media_is_durable(m, path) || fsync(fd) == 0);
 
     if (fd >= 0)
         (void)close(fd);
@@ -176,18 +210,18 @@ static bool replace_file(const char *from, const char *part, const char *to)
 
 /* Links the node's copy under the session's name. Replaces a file that was cut off. Returns false
  * if there is no valid copy. */
-static bool link_copy(const struct media_place *p, struct str bytes)
+static bool link_copy(const struct media_store *m, const struct media_place *p, struct str bytes)
 {
-    return is_whole(p->copy, bytes) && replace_file(p->copy, p->part, p->own);
+    return is_whole(m, p->copy, bytes) && replace_file(p->copy, p->part, p->own);
 }
 
 /* Links the session's file as the node's copy, or uses the copy that a different process has just
  * linked. Replaces a copy that was cut off. */
-static void share_copy(const struct media_place *p, struct str bytes)
+static void share_copy(const struct media_store *m, const struct media_place *p, struct str bytes)
 {
     if (link(p->own, p->copy) == 0 || errno != EEXIST)
         return; /* without a node's copy, the session's own file is enough */
-    if (is_whole(p->copy, bytes))
+    if (is_whole(m, p->copy, bytes))
         (void)replace_file(p->copy, p->part, p->own);
     else
         (void)replace_file(p->own, p->part, p->copy);
@@ -237,13 +271,17 @@ static int check_limit_of(const struct media_store *m, const struct media_place 
                    (unsigned long long)m->session_bytes);
 }
 
-/* Makes the image's name durable. If that fails, removes the name, so that a later put does not
+/* Makes the image's name durable. If that fails, removes a new name, so that a later put does not
  * take the image as stored. */
-static int make_durable(const struct media_store *m, const struct media_place *p, struct err *e)
+static int make_durable(const struct media_store *m, const struct media_place *p, bool is_new,
+                        struct err *e)
 {
-    if (media_sync_names(m, p, e) == 0)
+    if (media_sync_names(m, p, e) == 0) {
+        media_mark_durable(m, p->own);
         return 0;
-    (void)unlink(p->own);
+    }
+    if (is_new)
+        (void)unlink(p->own);
     return -1;
 }
 
@@ -253,11 +291,11 @@ static int write_image(const struct media_store *m, const struct media_place *p,
 {
     if (media_make_folders(m, p, e) != 0 || check_limit_of(m, p, bytes.len, e) != 0)
         return -1;
-    if (link_copy(p, bytes))
+    if (link_copy(m, p, bytes))
         return 0;
     if (file_write(p->own, p->part, bytes, m->sync) != 0)
         return media_fail_storage(e);
-    share_copy(p, bytes);
+    share_copy(m, p, bytes);
     return 0;
 }
 
@@ -266,12 +304,15 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
 {
     struct media_place p = {0};
     pthread_mutex_t *lock;
-    int rc = 0;
+    bool is_new;
+    int rc;
 
     media_fill_paths(m, session_id, media, &p);
     lock = media_lock_name(m, &p);
-    if (!is_whole(p.own, bytes))
-        rc = write_image(m, &p, bytes, e) == 0 ? make_durable(m, &p, e) : -1;
+    is_new = !is_whole(m, p.own, bytes);
+    rc = is_new ? write_image(m, &p, bytes, e) : 0;
+    if (rc == 0 && (is_new || !media_is_durable(m, p.own)))
+        rc = make_durable(m, &p, is_new, e);
     media_unlock_name(lock);
     if (rc == 0)
         media_report_stored(m, session_id, media);
@@ -431,7 +472,7 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
         media_fill_paths(m, to, media, &new);
         if (media_make_folders(m, &new, e) != 0)
             return -1;
-        if (link(old.own, new.own) != 0 && errno != EEXIST)
+        if (media_sync_file(m, old.own) != 0 || (link(old.own, new.own) != 0 && errno != EEXIST))
             return media_fail_storage(e);
         media_report_stored(m, to, media);
     }

@@ -17,6 +17,7 @@ enum { MEDIA_PATH_MAX = 4096 };
 struct media_store {
     char *root;
     bool sync;
+    _Atomic uint64_t *durable; /* hashes of paths that this process has made durable */
     uint64_t session_bytes;
     void (*on_stored)(void *ctx, struct str session_id, struct str name);
     void *ctx;
@@ -48,6 +49,15 @@ int media_make_folders(const struct media_store *m, const struct media_place *p,
 
 /* Makes the names of the session's images, and of its folder, durable if `sync` is set. */
 int media_sync_names(const struct media_store *m, const struct media_place *p, struct err *e);
+
+/* Reports whether the file is durable with its name, as far as this process knows. A file that a
+ * killed process or one without `sync` has left may only be in the page cache. True without `sync`.
+ * The memory is small: it may forget. */
+bool media_is_durable(const struct media_store *m, const char *path);
+void media_mark_durable(const struct media_store *m, const char *path);
+
+/* Writes the file's bytes to the disk, unless it is durable. Returns -1 with errno. */
+int media_sync_file(const struct media_store *m, const char *path);
 
 /* Reports whether this is the file name of a note. */
 bool media_is_pin(struct str name);

@@ -517,7 +517,8 @@ struct rival {
     atomic_bool ended;
 };
 
-static struct rival *rival; /* NULL: folders are made durable as ever */
+static struct rival *rival;  /* NULL: folders are made durable as ever */
+static unsigned n_synced[2]; /* files, folders */
 
 static void *run_rival(void *ctx)
 {
@@ -537,7 +538,9 @@ int __wrap_fsync(int fd) /* NOLINT(bugprone-reserved-identifier) */
 {
     struct stat st;
 
-    if (!rival || rival->begun || fstat(fd, &st) != 0 || !S_ISDIR(st.st_mode))
+    cr_assert_eq(fstat(fd, &st), 0);
+    n_synced[S_ISDIR(st.st_mode)]++;
+    if (!rival || rival->begun || !S_ISDIR(st.st_mode))
         return __real_fsync(fd);
     rival->begun = true;
     cr_assert_eq(pthread_create(&rival->thread, NULL, run_rival, rival), 0);
@@ -660,4 +663,43 @@ TEST(media_store, a_name_counts_when_it_is_durable)
     cr_expect_eq(write_twice(&f, put_note, read_note), 0, "the note was not recorded");
     buf_done(&got);
     end(&f);
+}
+
+/* Reports whether the write synced a file and its folder. */
+static bool syncs(const struct fixture *f, int (*write)(const struct fixture *), int expected)
+{
+    memset(n_synced, 0, sizeof(n_synced));
+    cr_expect_eq(write(f), expected);
+    return n_synced[0] > 0 && n_synced[1] > 0;
+}
+
+static int lend_picture(const struct fixture *f)
+{
+    struct err e = {0};
+
+    return media_store_lend(f->store, str_cstr(A), str_cstr(B), &e);
+}
+
+/* A power cut would lose what a killed process, or one without `sync`, has left in the cache. */
+TEST(media_store, a_file_that_others_left_is_synced_once)
+{
+    const struct {
+        int (*write)(const struct fixture *);
+        int expected;
+    } cases[] = {{put_picture, 0}, {put_note, 1}, {read_note, 1}, {lend_picture, 0}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fixture f;
+
+        begin(&f, 0);
+        media_store_free(f.store);
+        f.store = media_store_new(&(struct media_options){.state_dir = f.dir});
+        cr_expect(!syncs(&f, put_picture, 0) && !syncs(&f, put_note, 0));
+        media_store_free(f.store);
+        f.store = media_store_new(&(struct media_options){.state_dir = f.dir, .sync = true});
+        cr_expect(syncs(&f, cases[i].write, cases[i].expected), "case %zu", i);
+        cr_expect(cases[i].write == lend_picture || !syncs(&f, cases[i].write, cases[i].expected),
+                  "case %zu", i);
+        end(&f);
+    }
 }
