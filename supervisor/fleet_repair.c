@@ -204,13 +204,18 @@ static struct str find_minter(const struct repair *r, uint32_t index)
     return block ? block->value : STR("");
 }
 
-static uint64_t find_beat(const struct repair *r, struct str node)
+static const struct store_entry *find_node(const struct repair *r, struct str node)
 {
     char key[FLEET_NAME_MAX + 8];
-    const struct store_entry *entry;
 
     (void)snprintf(key, sizeof(key), "node:%.*s", (int)node.len, node.p);
-    entry = find_entry(r, key);
+    return find_entry(r, key);
+}
+
+static uint64_t find_beat(const struct repair *r, struct str node)
+{
+    const struct store_entry *entry = find_node(r, node);
+
     return entry ? entry->beat : 0;
 }
 
@@ -312,13 +317,11 @@ static const char *name_obstacle(enum store_verdict verdict)
 static int forget_node(struct repair *r, struct str node)
 {
     uint64_t beat;
-    char key[FLEET_NAME_MAX + 8], place[TERMINAL_NAME + 8];
+    char place[TERMINAL_NAME + 8];
 
-    (void)snprintf(key, sizeof(key), "node:%.*s", (int)MIN_OF(node.len, (size_t)FLEET_NAME_MAX),
-                   node.p);
     if (list_entries(r))
         return -1;
-    if (!find_entry(r, key))
+    if (!find_node(r, node))
         return refuse("the fleet", "has no node ", node);
     beat = find_beat(r, node);
     if (list_later(r))

@@ -18,6 +18,7 @@
 enum {
     PLACE_ROWS = 2 * FLEET_PLACES_MAX,
     OWN_ROWS = FLEET_OWN_MAX + 1, /* the dispatcher's is the last */
+    OWN_WORDS = sizeof(struct fleet_own_place) / 8,
     NODE_WORDS = (sizeof(struct fleet_node) + 7) / 8,
     NODE_READS = 1000, /* of one row, until its change ends; the keeper may have died within it */
     EPOCH_SHIFT = 12,  /* a place's word: epoch, whole, taken, 1 + slot of the owner */
@@ -33,9 +34,8 @@ struct place_row {
 };
 
 struct own_row {
-    _Atomic uint64_t key; /* 1 + index; 0: free */
-    _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind,
-        left_epoch, empty_epoch, abandoned_epoch, failed_epoch, server, doubt_ms, bare_epoch;
+    _Atomic uint64_t key;              /* 1 + index; 0: free */
+    _Atomic uint64_t words[OWN_WORDS]; /* of its struct fleet_own_place; without the first, index */
 };
 
 struct node_row {
@@ -374,6 +374,9 @@ void place_table_begin(struct place_table *t)
 
 /* --- own places --- */
 
+/* Position of a member's word in an own row. */
+#define OWN(member) (offsetof(struct fleet_own_place, member) / 8)
+
 /* Returns the row of the index, OWN_ROWS if it has no row. A block's places are in order. */
 static size_t find_own(const struct place_table *t, uint32_t index)
 {
@@ -390,10 +393,53 @@ static size_t find_own(const struct place_table *t, uint32_t index)
     return OWN_ROWS;
 }
 
+/* Returns a row that no owned place has, near where the index belongs; OWN_ROWS: there is none. */
+static size_t choose_own(const struct place_table *t, uint32_t index)
+{
+    if (index == FLEET_DISPATCHER)
+        return FLEET_OWN_MAX;
+    for (size_t n = 0; n < FLEET_OWN_MAX; n++) {
+        size_t i = (index + n) % FLEET_OWN_MAX;
+
+        if (load_word(&t->own[i].words[OWN(epoch)]) == 0)
+            return i;
+    }
+    return OWN_ROWS;
+}
+
+/* Returns the row of the index, which it gets if it has no row; OWN_ROWS: there is none. */
+static size_t enter_own(struct place_table *t, uint32_t index)
+{
+    size_t i = find_own(t, index);
+
+    if (i < OWN_ROWS)
+        return i;
+    i = choose_own(t, index);
+    if (i == OWN_ROWS)
+        return i;
+    for (size_t word = 0; word < OWN_WORDS; word++)
+        store_word(&t->own[i].words[word], 0);
+    store_word(&t->own[i].key, (uint64_t)index + 1);
+    return i;
+}
+
+/* Returns a word of row i; 0 for OWN_ROWS. */
+static uint64_t load_own(const struct place_table *t, size_t i, size_t word)
+{
+    return i < OWN_ROWS ? load_word(&t->own[i].words[word]) : 0;
+}
+
+/* Does nothing for OWN_ROWS. */
+static void store_own(struct place_table *t, size_t i, size_t word, uint64_t value)
+{
+    if (i < OWN_ROWS)
+        store_word(&t->own[i].words[word], value);
+}
+
 uint64_t place_table_own_epoch(const struct place_table *t, uint32_t index)
 {
     size_t i = find_own(t, index);
-    uint64_t epoch = i < OWN_ROWS ? load_word(&t->own[i].epoch) : 0;
+    uint64_t epoch = load_own(t, i, OWN(epoch));
 
     return i < OWN_ROWS && load_word(&t->own[i].key) == (uint64_t)index + 1 ? epoch : 0;
 }
@@ -403,19 +449,14 @@ bool place_table_may_answer(const struct place_table *t, uint32_t index, uint64_
     size_t i = find_own(t, index);
 
     /* the epoch first: whoever sees it sees the time that was set before it */
-    return i < OWN_ROWS && place_table_own_epoch(t, index) != 0 &&
-           now_ms >= load_word(&t->own[i].answers_ms);
+    return place_table_own_epoch(t, index) != 0 && now_ms >= load_own(t, i, OWN(answers_ms));
 }
 
 bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t now_ms,
                           uint64_t lease_ms)
 {
-    size_t i = find_own(t, index);
-    uint64_t renewed;
+    uint64_t renewed = load_own(t, find_own(t, index), OWN(renewed_ms));
 
-    if (i == OWN_ROWS)
-        return false;
-    renewed = load_word(&t->own[i].renewed_ms);
     return renewed > 0 && now_ms - renewed < lease_ms / 5 * 4 &&
            place_table_may_answer(t, index, now_ms);
 }
@@ -423,25 +464,14 @@ bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t 
 /* False: the row is free. */
 static bool read_own(const struct own_row *row, struct fleet_own_place *ret)
 {
-    uint64_t key = load_word(&row->key);
+    uint64_t key = load_word(&row->key), words[OWN_WORDS];
 
     if (key == 0)
         return false;
-    *ret = (struct fleet_own_place){.index = (uint32_t)(key - 1),
-                                    .epoch = load_word(&row->epoch),
-                                    .base = load_word(&row->base),
-                                    .answers_ms = load_word(&row->answers_ms),
-                                    .renewed_ms = load_word(&row->renewed_ms),
-                                    .whole_epoch = load_word(&row->whole_epoch),
-                                    .fenced_epoch = load_word(&row->fenced_epoch),
-                                    .left_epoch = load_word(&row->left_epoch),
-                                    .empty_epoch = load_word(&row->empty_epoch),
-                                    .abandoned_epoch = load_word(&row->abandoned_epoch),
-                                    .failed_epoch = load_word(&row->failed_epoch),
-                                    .server = load_word(&row->server),
-                                    .doubt_ms = load_word(&row->doubt_ms),
-                                    .bare_epoch = load_word(&row->bare_epoch),
-                                    .behind = load_word(&row->behind)};
+    for (size_t word = 0; word < OWN_WORDS; word++)
+        words[word] = load_word(&row->words[word]);
+    memcpy(ret, words, sizeof(*ret));
+    ret->index = (uint32_t)(key - 1);
     return true;
 }
 
@@ -460,103 +490,45 @@ bool place_table_find_own(const struct place_table *t, uint32_t index, struct fl
     return i < OWN_ROWS && read_own(&t->own[i], ret) && ret->index == index;
 }
 
-/* Returns a row that no owned place has, near where the index belongs; OWN_ROWS: there is none. */
-static size_t choose_own(const struct place_table *t, uint32_t index)
-{
-    if (index == FLEET_DISPATCHER)
-        return FLEET_OWN_MAX;
-    for (size_t n = 0; n < FLEET_OWN_MAX; n++) {
-        size_t i = (index + n) % FLEET_OWN_MAX;
-
-        if (load_word(&t->own[i].epoch) == 0)
-            return i;
-    }
-    return OWN_ROWS;
-}
-
-/* Returns the row of the index, which it gets if it has no row; OWN_ROWS: there is none. */
-static size_t enter_own(struct place_table *t, uint32_t index)
-{
-    size_t i = find_own(t, index);
-    struct own_row *row;
-
-    if (i < OWN_ROWS)
-        return i;
-    i = choose_own(t, index);
-    if (i == OWN_ROWS)
-        return i;
-    row = &t->own[i];
-    store_word(&row->epoch, 0);
-    store_word(&row->whole_epoch, 0);
-    store_word(&row->fenced_epoch, 0);
-    store_word(&row->left_epoch, 0);
-    store_word(&row->empty_epoch, 0);
-    store_word(&row->abandoned_epoch, 0);
-    store_word(&row->failed_epoch, 0);
-    store_word(&row->server, 0);
-    store_word(&row->doubt_ms, 0);
-    store_word(&row->bare_epoch, 0);
-    store_word(&row->behind, 0);
-    store_word(&row->base, 0);
-    store_word(&row->key, (uint64_t)index + 1);
-    return i;
-}
-
 bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch, uint64_t answers_ms)
 {
     size_t i = epoch == 0 ? find_own(t, index) : enter_own(t, index);
-    struct own_row *row;
 
     if (i == OWN_ROWS)
         return epoch == 0;
-    row = &t->own[i];
-    if (load_word(&row->epoch) == epoch)
+    if (load_own(t, i, OWN(epoch)) == epoch)
         return true;
-    store_word(&row->epoch, 0);
-    store_word(&row->answers_ms, answers_ms);
-    store_word(&row->renewed_ms, 0);
-    store_word(&row->epoch, epoch);
+    store_own(t, i, OWN(epoch), 0);
+    store_own(t, i, OWN(answers_ms), answers_ms);
+    store_own(t, i, OWN(renewed_ms), 0);
+    store_own(t, i, OWN(epoch), epoch);
     count_change(t);
     return true;
 }
 
 void place_table_set_doubt(struct place_table *t, uint32_t index, uint64_t doubt_ms)
 {
-    size_t i = doubt_ms > 0 ? enter_own(t, index) : find_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].doubt_ms, doubt_ms);
+    store_own(t, doubt_ms > 0 ? enter_own(t, index) : find_own(t, index), OWN(doubt_ms), doubt_ms);
 }
 
 void place_table_set_bare(struct place_table *t, uint32_t index, uint64_t epoch)
 {
-    size_t i = enter_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].bare_epoch, epoch);
+    store_own(t, enter_own(t, index), OWN(bare_epoch), epoch);
 }
 
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base)
 {
-    size_t i = enter_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].base, base);
+    store_own(t, enter_own(t, index), OWN(base), base);
 }
 
 uint64_t place_table_own_base(const struct place_table *t, uint32_t index)
 {
-    size_t i = find_own(t, index);
-
-    return i < OWN_ROWS ? load_word(&t->own[i].base) : 0;
+    return load_own(t, find_own(t, index), OWN(base));
 }
 
 void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sent_ms)
 {
-    size_t i = find_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].renewed_ms, sent_ms);
+    store_own(t, find_own(t, index), OWN(renewed_ms), sent_ms);
 }
 
 void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t epoch,
@@ -564,35 +536,23 @@ void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t ep
 {
     size_t i = find_own(t, index);
 
-    if (i == OWN_ROWS)
-        return;
-    store_word(&t->own[i].server, server);
-    store_word(&t->own[i].whole_epoch, epoch);
+    store_own(t, i, OWN(server), server);
+    store_own(t, i, OWN(whole_epoch), epoch);
 }
 
 void place_table_report_fenced(struct place_table *t, uint32_t index, uint64_t epoch)
 {
-    size_t i = find_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].fenced_epoch, epoch);
+    store_own(t, find_own(t, index), OWN(fenced_epoch), epoch);
 }
 
 void place_table_report_left(struct place_table *t, uint32_t index, uint64_t epoch)
 {
-    size_t i = find_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].left_epoch, epoch);
+    store_own(t, find_own(t, index), OWN(left_epoch), epoch);
 }
 
 void place_table_report_empty(struct place_table *t, uint32_t index, uint64_t epoch)
 {
-    size_t i = find_own(t, index);
-
-    if (i == OWN_ROWS)
-        return;
-    store_word(&t->own[i].empty_epoch, epoch);
+    store_own(t, find_own(t, index), OWN(empty_epoch), epoch);
     count_change(t);
 }
 
@@ -600,17 +560,12 @@ void place_table_abandon(struct place_table *t, uint32_t index, uint64_t epoch, 
 {
     size_t i = find_own(t, index);
 
-    if (i == OWN_ROWS)
-        return;
-    store_word(&t->own[i].failed_epoch, failed ? epoch : 0);
-    store_word(&t->own[i].abandoned_epoch, epoch);
+    store_own(t, i, OWN(failed_epoch), failed ? epoch : 0);
+    store_own(t, i, OWN(abandoned_epoch), epoch);
     count_change(t);
 }
 
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records)
 {
-    size_t i = find_own(t, index);
-
-    if (i < OWN_ROWS)
-        store_word(&t->own[i].behind, records);
+    store_own(t, find_own(t, index), OWN(behind), records);
 }
