@@ -19,7 +19,7 @@
 
 void book_init(struct book *b)
 {
-    *b = (struct book){.next_seq = 1, .next_settled = 1};
+    *b = (struct book){.next_seq = 1};
 }
 
 void book_forget_gone(struct book *b)
@@ -181,7 +181,6 @@ static void close_rollouts(struct book *b, struct group *g, bool running,
 static void offer_group(struct book *b, struct group *g, uint64_t at_ms)
 {
     g->settled_at_ms = at_ms;
-    g->settled_seq = b->next_settled++;
     if (g->queue) {
         list_append(&g->queue->settled, &g->settled_entry);
         g->queue->offered++;
@@ -273,10 +272,8 @@ static int apply_claim(struct book *b, struct group *g, const struct json *r, st
     (void)map_set(&b->attempts, str_cstr(a->id), a);
     list_append(&b->running, &a->entry);
     g->runner->running++;
-    if (g->state == GROUP_WAITING) {
+    if (g->state == GROUP_WAITING)
         set_group_state(b, g, GROUP_RUNNING);
-        g->begun_at_ms = a->claimed_at_ms;
-    }
     set_rollout_state(m, ROLLOUT_RUNNING);
     return 0;
 }

@@ -83,7 +83,7 @@ struct book {
     struct list_head
         unasked; /* runners of book_runner_withdraw that no group has named, the oldest first */
     size_t n_unasked;
-    uint64_t next_seq, next_settled;
+    uint64_t next_seq;
     uint64_t n_waiting; /* groups that are not settled */
     bool keeps_gone;    /* removed groups are kept until book_forget_gone */
     struct list_head gone;

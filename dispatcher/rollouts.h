@@ -166,8 +166,7 @@ struct group {
     struct queue *queue; /* NULL: the group has no queue */
     struct runner *runner;
     uint64_t seq; /* position in the order of submission */
-    uint64_t settled_seq;
-    uint64_t submitted_at_ms, begun_at_ms, first_end_at_ms, settled_at_ms; /* wall clock */
+    uint64_t submitted_at_ms, first_end_at_ms, settled_at_ms; /* wall clock */
     enum group_state state;
     enum group_delivery delivery;
     uint32_t deliveries; /* without a queue: 1 after the first answer that showed it settled */

@@ -7,8 +7,6 @@ agree with it by construction. Usage: scripts/gen_pystr_tables.py > worker/text/
 import sys
 import unicodedata
 
-FLAGS = ["ALPHA", "DECIMAL", "DIGIT", "NUMERIC", "SPACE", "PRINTABLE", "UPPER", "LOWER", "TITLE",
-         "CASE_IGNORABLE", "ID_START", "ID_CONTINUE"]
 BLOCK = 128
 
 

@@ -44,41 +44,30 @@ void listeners_init(struct listeners *l)
     l->dispatcher = -1;
 }
 
-static void close_unless(int *fd, int keep)
+static void close_socket(int *fd)
 {
-    if (*fd >= 0 && *fd != keep)
+    if (*fd >= 0)
         close(*fd);
     *fd = -1;
 }
 
-static void close_tcp_unless(struct listeners *l, int keep)
-{
-    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
-        close_unless(&l->routers[i], keep);
-        close_unless(&l->given[i], keep);
-    }
-    while (l->n_also > 0)
-        close_unless(&l->also[--l->n_also], keep);
-}
-
 void listeners_close_tcp(struct listeners *l)
 {
-    close_tcp_unless(l, -1);
-}
-
-/* Closes, in a child, all sockets but the descriptor `keep`. */
-static void listeners_close_others(struct listeners *l, int keep)
-{
-    close_tcp_unless(l, keep);
-    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
-        close_unless(&l->workers[i], keep);
-    close_unless(&l->dispatcher, keep);
-    close_unless(&l->lock_fd, keep);
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
+        close_socket(&l->routers[i]);
+        close_socket(&l->given[i]);
+    }
+    while (l->n_also > 0)
+        close_socket(&l->also[--l->n_also]);
 }
 
 void listeners_close(struct listeners *l)
 {
-    listeners_close_others(l, -1);
+    listeners_close_tcp(l);
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
+        close_socket(&l->workers[i]);
+    close_socket(&l->dispatcher);
+    close_socket(&l->lock_fd);
 }
 
 /* --- addresses --- */

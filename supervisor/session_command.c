@@ -126,7 +126,7 @@ static void print_tokens(const struct session_page *p, uint32_t from, uint32_t t
 
         if (p->color)
             printf("%s", color_of(f, i));
-        terminal_print(text.p ? text : STR("\xef\xbf\xbd"), 4);
+        terminal_write(stdout, text.p ? text : STR("\xef\xbf\xbd"), 4);
         if (p->color)
             printf("\033[0m");
     }
@@ -182,10 +182,10 @@ static void print_message(const struct json *message)
 
     printf("%s\n    ", terminal_name(json_string(json_get(message, "role")), role));
     if (json_is(content, JSON_STRING)) {
-        terminal_print(json_string(content), 4);
+        terminal_write(stdout, json_string(content), 4);
     } else if (!json_is_null(content)) {
         json_write(&text, content);
-        terminal_print(buf_str(&text), 4);
+        terminal_write(stdout, buf_str(&text), 4);
     }
     printf("\n");
     buf_done(&text);

@@ -53,8 +53,3 @@ void terminal_write(FILE *out, struct str text, int margin)
         i += control > 1 ? control - 1 : 0;
     }
 }
-
-void terminal_print(struct str text, int margin)
-{
-    terminal_write(stdout, text, margin);
-}

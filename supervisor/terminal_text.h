@@ -15,9 +15,6 @@ enum { TERMINAL_NAME = 64 };
 const char *terminal_name(struct str name, char out[TERMINAL_NAME]);
 
 /* Prints a text with its line feeds and tabs. `margin` blanks follow each line feed. */
-void terminal_print(struct str text, int margin);
-
-/* Prints like terminal_print, to a different stream. */
 void terminal_write(FILE *out, struct str text, int margin);
 
 #endif

@@ -351,7 +351,6 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     struct err e;
 
     j->stats.fsyncs++;
-    j->stats.fsync_us = took_us;
     if (j->metrics)
         metrics_observe_us(j->metrics, METRIC_journal_fsync, took_us);
     if (failed) {

@@ -231,7 +231,7 @@ static int run_export(struct export_request *q)
 
     if (q->out && make_folder(q->out))
         return 1;
-    if (replayed_load(q->dir, &q->model, NULL, &r, &e)) {
+    if (replayed_load(q->dir, &q->model, &r, &e)) {
         fprintf(stderr, "%s: %s\n", q->dir, e.text);
         return 1;
     }

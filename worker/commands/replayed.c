@@ -67,12 +67,12 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
     r->skipped++;
 }
 
-int replayed_load(const char *dir, const struct model_options *o, const struct session_defaults *d,
-                  struct replayed *ret, struct err *e)
+int replayed_load(const char *dir, const struct model_options *o, struct replayed *ret,
+                  struct err *e)
 {
     static const struct scan_events events = {.record = on_record, .damage = on_damage};
 
-    if (replayed_init(o, d, ret, e))
+    if (replayed_init(o, NULL, ret, e))
         return -1;
     if (scan_journal(dir, &events, ret, e) == 0 && ret->refused.kind == ERR_NONE)
         return 0;

@@ -15,11 +15,10 @@ struct replayed {
     struct err refused; /* record of an unknown version, or not a session's; ERR_NONE: no such */
 };
 
-/* Loads a journal folder read-only. Skips damage like a worker does. d may be NULL: the defaults.
- * On error nothing needs to be freed. Fails if a record has an unknown version or is not a
- * session's. */
-int replayed_load(const char *dir, const struct model_options *o, const struct session_defaults *d,
-                  struct replayed *ret, struct err *e);
+/* Loads a journal folder read-only. Skips damage like a worker does. On error nothing needs to be
+ * freed. Fails if a record has an unknown version or is not a session's. */
+int replayed_load(const char *dir, const struct model_options *o, struct replayed *ret,
+                  struct err *e);
 /* Frees the store and the model. Accepts a zeroed struct. */
 void replayed_done(struct replayed *r);
 

@@ -299,7 +299,6 @@ def test_ids_without_a_prompt_s_are_left(start, upstream, history, field):
 
 MANY = 9000
 TEXT = "some text that is told"
-PIECES = [TEXT[i:i + 5] for i in range(0, len(TEXT), 5)]    # the stub's deltas
 
 
 def entry(at, tops=0):

@@ -19,7 +19,6 @@ from rollouts_kit import Executor, chat, take_all
 from stub_engines import StubEngine
 
 ADMIN = "admin-key-0123456789abcdef"
-SESSION_OF = "x-smg-routing-key"
 
 
 class Counting(StubEngine):

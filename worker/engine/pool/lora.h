@@ -10,7 +10,7 @@
 
 struct json_out;
 
-enum { LORA_NAME_MAX = 64, LORAS_MAX = 64 };
+enum { LORAS_MAX = 64 };
 
 struct lora {
     struct buf name, version;

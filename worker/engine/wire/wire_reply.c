@@ -96,7 +96,7 @@ void reply_begin_event(struct reply *y)
     vec_clear(&v->logprobs);
     vec_clear(&v->top_logprobs);
     v->ids_seen = v->logprobs_seen = v->top_positions = 0;
-    v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = v->has_echo = false;
+    v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_echo = false;
     v->has_spans = false;
     v->prompt_tokens = v->completion_tokens = -1;
     v->misfit = NULL;

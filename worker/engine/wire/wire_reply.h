@@ -49,7 +49,7 @@ struct reply_event {
     struct json_floats logprobs, top_logprobs;
     size_t ids_seen, logprobs_seen; /* number of items, including skipped ones */
     size_t top_positions;
-    bool has_ids, has_logprobs, has_logprob_ids, has_top, has_echo, has_spans;
+    bool has_ids, has_logprobs, has_logprob_ids, has_echo, has_spans;
     int64_t prompt_tokens, completion_tokens; /* -1: not reported */
     const char *misfit;                       /* error found by a wire, or NULL */
 };

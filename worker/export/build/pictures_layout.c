@@ -34,7 +34,7 @@ uint64_t track_image_extra(const struct trajectory_input *in, const struct track
 
     if (!session_view(in->session).has_images)
         return 0;
-    extra = images_sum(node_messages(node, 0, &tmp), 0).extra;
+    extra = images_sum(node_messages(node, &tmp), 0).extra;
     arena_done(&tmp);
     return extra;
 }

@@ -136,7 +136,7 @@ static int render_behind(const struct search *s, const struct checkpoint *base, 
 {
     const struct message_node *node = s->track->head->node;
     const struct prompt_env *g = node->env;
-    struct json *messages = node_messages(node, 0, s->arena);
+    struct json *messages = node_messages(node, s->arena);
     struct chat chat = {.messages = messages, .tools = g->tools, .kwargs = g->kwargs};
     struct model_suffix x = {0};
     struct model_tail tail;
@@ -416,7 +416,7 @@ static void fill_messages(struct arena *a, struct trajectory *r)
 {
     const struct message_node *node = last_node(r->track);
 
-    r->messages = node_messages(node, 0, a);
+    r->messages = node_messages(node, a);
     r->generated = arena_zalloc(a, r->messages->n + (size_t)1);
     r->verl_num_turns = 1;
     for (uint32_t i = 0; i < r->n_turns && node; i++) {

@@ -152,9 +152,9 @@ static void write_schemes(struct json_out *o)
     json_out_member_obj(o, "securitySchemes");
     for (size_t i = 0; i < ARRAY_LEN(scope_names); i++) {
         json_out_member_obj(o, scope_names[i].name);
-        openapi_member(o, "type", "http");
-        openapi_member(o, "scheme", "bearer");
-        openapi_member(o, "description", scope_names[i].about);
+        json_out_member_cstr(o, "type", "http");
+        json_out_member_cstr(o, "scheme", "bearer");
+        json_out_member_cstr(o, "description", scope_names[i].about);
         json_out_end_obj(o);
     }
     json_out_end_obj(o);
@@ -196,10 +196,10 @@ static void write_parameter(struct json_out *o, struct str name, bool in_path,
 {
     json_out_obj(o);
     json_out_member_str(o, "name", name);
-    openapi_member(o, "in", in_path ? "path" : "query");
+    json_out_member_cstr(o, "in", in_path ? "path" : "query");
     json_out_member_bool(o, "required", in_path);
     if (in)
-        openapi_member(o, "description", in->summary);
+        json_out_member_cstr(o, "description", in->summary);
     json_out_key(o, "schema");
     if (in)
         openapi_input(o, in);
@@ -247,7 +247,7 @@ static void write_body_fields(struct json_out *o, const struct told_route *t)
         if (!in)
             continue;
         json_out_member_obj(o, in->name);
-        openapi_member(o, "description", in->summary);
+        json_out_member_cstr(o, "description", in->summary);
         json_out_key(o, "anyOf"); /* null: not given */
         json_out_arr(o);
         openapi_input(o, in);
@@ -266,7 +266,7 @@ static void write_body(struct json_out *o, const struct told_route *t)
     json_out_member_obj(o, "content");
     json_out_member_obj(o, "application/json");
     json_out_member_obj(o, "schema");
-    openapi_member(o, "type", "object");
+    json_out_member_cstr(o, "type", "object");
     if (t->inputs)
         write_body_fields(o, t);
     else if (t->dialect)
@@ -307,7 +307,7 @@ static void write_operation(struct json_out *o, const struct told_route *t)
     method[n] = '\0';
     json_out_member_obj(o, method);
     write_operation_id(o, t);
-    openapi_member(o, "summary", t->summary);
+    json_out_member_cstr(o, "summary", t->summary);
     json_out_member_arr(o, "tags");
     json_out_cstr(o, t->plane);
     json_out_end_arr(o);
@@ -354,10 +354,10 @@ static void write_document(struct buf *to)
     struct json_out o = json_out_to(to);
 
     json_out_obj(&o);
-    openapi_member(&o, "openapi", "3.1.0");
+    json_out_member_cstr(&o, "openapi", "3.1.0");
     json_out_member_obj(&o, "info");
-    openapi_member(&o, "title", "rollgate");
-    openapi_member(&o, "version", RG_VERSION);
+    json_out_member_cstr(&o, "title", "rollgate");
+    json_out_member_cstr(&o, "version", RG_VERSION);
     json_out_end_obj(&o);
     write_paths(&o, all);
     json_out_member_obj(&o, "components");
@@ -388,25 +388,25 @@ void openapi_index(struct service_request *r)
     struct json_out o = json_out_to(&body);
 
     json_out_obj(&o);
-    openapi_member(&o, "name", "rollgate");
-    openapi_member(&o, "version", RG_VERSION);
+    json_out_member_cstr(&o, "name", "rollgate");
+    json_out_member_cstr(&o, "version", RG_VERSION);
     json_out_member_obj(&o, "links");
     if (r->service->config->ui)
-        openapi_member(&o, "viewer", "/ui");
-    openapi_member(&o, "api", "/openapi.json");
-    openapi_member(&o, "health", "/health");
-    openapi_member(&o, "ready", "/ready");
-    openapi_member(&o, "metrics", "/metrics");
+        json_out_member_cstr(&o, "viewer", "/ui");
+    json_out_member_cstr(&o, "api", "/openapi.json");
+    json_out_member_cstr(&o, "health", "/health");
+    json_out_member_cstr(&o, "ready", "/ready");
+    json_out_member_cstr(&o, "metrics", "/metrics");
     json_out_end_obj(&o);
-    openapi_member(&o, "settings", "rollgate config --docs");
+    json_out_member_cstr(&o, "settings", "rollgate config --docs");
     json_out_member_arr(&o, "routes");
     for (size_t i = 0; i < all->n; i++) {
         const struct told_route *t = &all->at[i];
 
         json_out_obj(&o);
-        openapi_member(&o, "method", t->method);
-        openapi_member(&o, "path", t->path);
-        openapi_member(&o, "summary", t->summary);
+        json_out_member_cstr(&o, "method", t->method);
+        json_out_member_cstr(&o, "path", t->path);
+        json_out_member_cstr(&o, "summary", t->summary);
         json_out_member_arr(&o, "scopes");
         for (size_t j = 0; j < ARRAY_LEN(scope_names); j++) {
             if (t->scopes & scope_names[j].bit)

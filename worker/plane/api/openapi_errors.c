@@ -150,10 +150,10 @@ void openapi_error_schema(struct json_out *o)
 {
     json_out_member_obj(o, "schemas");
     json_out_member_obj(o, "Error");
-    openapi_member(o, "type", "object");
+    json_out_member_cstr(o, "type", "object");
     json_out_member_obj(o, "properties");
     json_out_member_obj(o, "error");
-    openapi_member(o, "type", "object");
+    json_out_member_cstr(o, "type", "object");
     json_out_member_obj(o, "properties");
     write_error_codes(o);
     json_out_member_raw(o, "message", STR("{\"type\":\"string\"}"));
@@ -171,7 +171,7 @@ void openapi_error_codes(struct json_out *o)
 {
     json_out_member_obj(o, "responses");
     json_out_member_obj(o, "Error");
-    openapi_member(
+    json_out_member_cstr(
         o, "description",
         "error.code names the failure. x-should-retry says whether the same request may be "
         "sent again. Anthropic paths answer in Anthropic's form");
@@ -182,9 +182,9 @@ void openapi_error_codes(struct json_out *o)
             continue;
         json_out_obj(o);
         json_out_member_i64(o, "status", errors[i].status);
-        openapi_member(o, "code", errors[i].code);
+        json_out_member_cstr(o, "code", errors[i].code);
         json_out_member_bool(o, "retry", errors[i].retry);
-        openapi_member(o, "meaning", errors[i].meaning);
+        json_out_member_cstr(o, "meaning", errors[i].meaning);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);

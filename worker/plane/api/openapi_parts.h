@@ -26,9 +26,6 @@ struct told_route {
     bool takes_body;
 };
 
-/* Writes "key": "text". */
-void openapi_member(struct json_out *o, const char *key, const char *text);
-
 /* --- openapi_schemas.c --- */
 
 /* Writes the schema of one row of inputs.def. */

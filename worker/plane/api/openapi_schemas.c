@@ -10,14 +10,9 @@
 #include "worker/dialect/request_members.h"
 #include "worker/plane/api/inputs.h"
 
-void openapi_member(struct json_out *o, const char *key, const char *text)
-{
-    json_out_member_cstr(o, key, text);
-}
-
 static void write_type(struct json_out *o, const char *type)
 {
-    openapi_member(o, "type", type);
+    json_out_member_cstr(o, "type", type);
 }
 
 /* Writes a number with its limits. */
@@ -204,7 +199,8 @@ void openapi_dialect(struct json_out *o, const struct dialect *d)
 {
     const char *row;
 
-    openapi_member(o, "description", "More members are accepted, without effect (dropped_fields)");
+    json_out_member_cstr(o, "description",
+                         "More members are accepted, without effect (dropped_fields)");
     json_out_member_obj(o, "properties");
     for (size_t i = 0; (row = request_member_at(d, i)); i++) {
         size_t dot = str_find(str_cstr(row), STR("."), 0);

@@ -595,7 +595,7 @@ struct json *forest_messages(const struct forest *f, const struct message_node *
     return v;
 }
 
-struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a)
+struct json *node_messages(const struct message_node *node, struct arena *a)
 {
-    return forest_messages(NULL, node, extra, a);
+    return forest_messages(NULL, node, 0, a);
 }

@@ -341,9 +341,10 @@ struct checkpoint *forest_issuer(struct forest *f, struct str id);
  * which it is compared. */
 struct str node_text(const struct message_node *node);
 
-/* Return the stored messages up to and including node, as a JSON array in the arena, with space for
- * `extra` more. forest_messages is faster, and needs a node of f. */
-struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a);
+/* Returns the stored messages up to and including node, as a JSON array in the arena. */
+struct json *node_messages(const struct message_node *node, struct arena *a);
+
+/* Faster, for a node of f. Adds space for `extra` more messages. */
 struct json *forest_messages(const struct forest *f, const struct message_node *node,
                              uint32_t extra, struct arena *a);
 

@@ -40,14 +40,9 @@ static void tree_branches(struct session *s, struct branch_vec *out)
     }
 }
 
-/* Lists every call as a timeline of its own, which exports merge. */
-static void timelines_branches(struct session *s, struct branch_vec *out)
-{
-    session_checkpoints(s, out);
-}
-
 const struct policy policy_tree = {
     .name = "tree", .position = tree_position, .branches = tree_branches};
 
+/* Every call is a timeline of its own. Exports merge them. */
 const struct policy policy_timelines = {
-    .name = "timelines", .position = tree_position, .branches = timelines_branches};
+    .name = "timelines", .position = tree_position, .branches = session_checkpoints};

@@ -54,7 +54,7 @@ MAY_PAUSE static int put_messages(struct session_telling *t, const struct messag
                                   struct err *e)
 {
     struct arena tmp = {0};
-    const struct json *messages = node_messages(prompt, 0, &tmp);
+    const struct json *messages = node_messages(prompt, &tmp);
     int rc = 0;
 
     json_out_member_arr(&t->out, "messages");

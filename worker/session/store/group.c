@@ -48,20 +48,15 @@ int group_read(const struct json *v, struct session_options *o, struct err *e)
     return 0;
 }
 
-static void put_number(struct json_out *out, const char *name, int64_t v)
-{
-    json_out_member_i64(out, name, v);
-}
-
 void group_write(const struct session_options *o, struct json_out *out)
 {
     if (!o->group.p)
         return;
     json_out_member_str(out, "group", o->group);
     if (o->rollout >= 0)
-        put_number(out, "rollout", o->rollout);
+        json_out_member_i64(out, "rollout", o->rollout);
     if (o->group_size > 0)
-        put_number(out, "group_size", o->group_size);
+        json_out_member_i64(out, "group_size", o->group_size);
 }
 
 /* Returns the label `attempt`. Absent if not set. */

@@ -127,7 +127,7 @@ const struct json *session_messages(const struct session *s, struct arena *a,
     const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
 
     CHECK(s->residence == RESIDENT);
-    return t && t->node ? node_messages(t->node, 0, a) : NULL;
+    return t && t->node ? node_messages(t->node, a) : NULL;
 }
 
 const struct json *session_message(const struct session *s, struct str response_id,
