@@ -116,15 +116,6 @@ static size_t split_names(const char *list, char text[PARAMETERS_BYTES],
     return n;
 }
 
-static bool is_one_of(struct str name, const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (str_eq_c(name, names[i]))
-            return true;
-    }
-    return false;
-}
-
 static int unknown_parameter(const struct path *path, struct str name, const char *const *known,
                              size_t n, struct err *e)
 {
@@ -148,7 +139,7 @@ static int check_query(struct desk_request *r, const struct path *path, struct e
     while (query_next(&r->arena, &left, &name, &value)) {
         struct str others = left, other, unused;
 
-        if (!is_one_of(name, known, n))
+        if (!str_is_one_of(name, known, n))
             return unknown_parameter(path, name, known, n, e);
         while (query_next(&r->arena, &others, &other, &unused)) {
             if (str_eq(other, name)) /* `other` is a known parameter, so it is short */

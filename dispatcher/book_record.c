@@ -141,12 +141,7 @@ void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct b
 
 enum record_kind record_kind(const struct json *r)
 {
-    struct str name = json_string(json_get(r, "t"));
-
-    for (int i = 0; i < RECORD_KINDS; i++)
-        if (str_eq_c(name, kinds[i]))
-            return (enum record_kind)i;
-    return RECORD_KINDS;
+    return (enum record_kind)str_index(json_string(json_get(r, "t")), kinds, RECORD_KINDS);
 }
 
 static uint64_t copy_count(const struct json *r, const char *key)
@@ -184,12 +179,7 @@ uint64_t record_submitted(const struct json *r)
 
 enum outcome record_outcome(const struct json *r)
 {
-    struct str name = json_string(json_get(r, "outcome"));
-
-    for (int i = 0; i < OUTCOMES; i++)
-        if (str_eq_c(name, outcome_names[i]))
-            return (enum outcome)i;
-    return OUTCOMES;
+    return (enum outcome)str_index(json_string(json_get(r, "outcome")), outcome_names, OUTCOMES);
 }
 
 static char *copy_word(const struct json *r, const char *key)

@@ -56,10 +56,7 @@ static bool is_switch(const struct json *v)
 {
     static const char *const words[] = {"on", "off", "true", "false", "1", "0"};
 
-    for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        if (str_eq_c(json_text(v), words[i]))
-            return true;
-    return json_is(v, JSON_BOOL);
+    return json_is(v, JSON_BOOL) || str_is_one_of(json_text(v), words, ARRAY_LEN(words));
 }
 
 /* Accepts a number, or its digits as a text. */

@@ -126,8 +126,7 @@ static int read_states(struct desk_request *r, unsigned *ret, struct err *e)
         return 0;
     *ret = 0;
     while (rest.len > 0) {
-        size_t end = str_find(rest, STR(","), 0);
-        struct str word = str_sub(rest, 0, end);
+        struct str word = str_cut(&rest, ',');
         unsigned s = GROUP_FINISHED;
 
         while (s < GROUP_STATES && !str_eq_c(word, group_state_names[s]))
@@ -138,7 +137,6 @@ static int read_states(struct desk_request *r, unsigned *ret, struct err *e)
                              "divided by commas, not %.*s",
                              (int)MIN_OF(word.len, 40), word.p);
         *ret |= 1u << s;
-        rest = str_sub(rest, word.len + 1, SIZE_MAX);
     }
     return 0;
 }

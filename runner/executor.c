@@ -425,13 +425,9 @@ static void log_mistakes(const struct buf *mistakes)
 {
     struct str rest = buf_str(mistakes);
 
-    while (rest.len > 0) {
-        size_t end = str_find(rest, STR("\n"), 0);
-
+    while (rest.len > 0)
         log_error(NULL, "the runner file is not read again",
-                  LOG_S("mistake", str_sub(rest, 0, end)));
-        rest = str_sub(rest, end == SIZE_MAX ? rest.len : end + 1, rest.len);
-    }
+                  LOG_S("mistake", str_cut(&rest, '\n')));
 }
 
 /* Reads the runner file again (SIGHUP). Running attempts keep their edition. */

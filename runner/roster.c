@@ -124,10 +124,8 @@ static bool is_own_variable(const char *name)
     static const char *const ours[] = {"OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL",
                                        "ANTHROPIC_API_KEY"};
 
-    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-        if (strcmp(name, ours[i]) == 0)
-            return true;
-    return strncmp(name, "ROLLGATE_", 9) == 0;
+    return str_is_one_of(str_cstr(name), ours, ARRAY_LEN(ours)) ||
+           strncmp(name, "ROLLGATE_", 9) == 0;
 }
 
 /* Returns what is wrong with a program, or NULL. A run begins in an empty folder, so a path must

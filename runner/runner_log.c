@@ -40,10 +40,6 @@ void runner_log_mistakes(struct str lines)
 {
     if (!log_is_json())
         (void)fwrite(lines.p, 1, lines.len, stderr);
-    while (log_is_json() && lines.len) {
-        size_t end = str_find(lines, STR("\n"), 0);
-
-        log_error(NULL, "a setting is wrong", LOG_S("reason", str_sub(lines, 0, end)));
-        lines = end == SIZE_MAX ? str_of("", 0) : str_sub(lines, end + 1, SIZE_MAX);
-    }
+    while (log_is_json() && lines.len)
+        log_error(NULL, "a setting is wrong", LOG_S("reason", str_cut(&lines, '\n')));
 }

@@ -41,12 +41,10 @@ static void print_faults(enum log_level level, const char *msg, struct buf *line
         return;
     }
     while (rest.len) {
-        size_t end = str_find(rest, STR("\n"), 0);
+        const struct log_field fields[] = {LOG_S("reason", str_cut(&rest, '\n')),
+                                           {.type = LOG_END}};
 
-        log_write(
-            level, NULL, msg,
-            (const struct log_field[]){LOG_S("reason", str_sub(rest, 0, end)), {.type = LOG_END}});
-        rest = end == SIZE_MAX ? str_of("", 0) : str_sub(rest, end + 1, SIZE_MAX);
+        log_write(level, NULL, msg, fields);
     }
     buf_done(lines);
 }

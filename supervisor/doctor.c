@@ -46,11 +46,9 @@ static bool has_errors(const struct doctor *d)
 static void add_lines(struct doctor *d, struct str lines, enum finding_level level)
 {
     while (lines.len) {
-        size_t end = str_find(lines, STR("\n"), 0);
-        struct str line = str_sub(lines, 0, end);
+        struct str line = str_cut(&lines, '\n');
         bool model = str_starts(line, STR("--model: "));
 
-        lines = end == SIZE_MAX ? str_of("", 0) : str_sub(lines, end + 1, SIZE_MAX);
         doctor_add(d, model ? "model" : "settings", level,
                    model ? "set --model to a local folder that `rollgate check DIR` accepts"
                          : "correct the setting; `rollgate config --docs` lists all",

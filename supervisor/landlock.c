@@ -120,11 +120,7 @@ static bool is_common(const char *folder)
         return true;
     if (str_starts(str_cstr(folder), STR("/home/")) && !strchr(name + 1, '/'))
         return true;
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (strcmp(folder, all[i]) == 0)
-            return true;
-    }
-    return false;
+    return str_is_one_of(str_cstr(folder), all, ARRAY_LEN(all));
 }
 
 static void allow_parent(const struct rules *r, const char *path)

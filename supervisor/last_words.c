@@ -17,11 +17,9 @@ void last_words_read(int fd, struct buf *out)
     bool is_error = false;
 
     while (rest.len) {
-        size_t end = str_find(rest, STR("\n"), 0);
-        struct str line = str_trim(str_sub(rest, 0, end));
+        struct str line = str_trim(str_cut(&rest, '\n'));
         bool error = str_find(line, STR("error"), 0) != SIZE_MAX;
 
-        rest = end == SIZE_MAX ? str_of("", 0) : str_sub(rest, end + 1, SIZE_MAX);
         if (line.len && (error || !is_error)) {
             last = line;
             is_error = is_error || error;

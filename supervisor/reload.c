@@ -113,12 +113,8 @@ static void tell_mistakes(const struct buf *mistakes)
 {
     struct str rest = buf_str(mistakes);
 
-    while (rest.len) {
-        size_t end = str_find(rest, STR("\n"), 0);
-
-        log_error(NULL, "configuration not reloaded", LOG_S("mistake", str_sub(rest, 0, end)));
-        rest = end == SIZE_MAX ? str_of("", 0) : str_sub(rest, end + 1, SIZE_MAX);
-    }
+    while (rest.len)
+        log_error(NULL, "configuration not reloaded", LOG_S("mistake", str_cut(&rest, '\n')));
 }
 
 /* Asks the children to read the shared settings again. */

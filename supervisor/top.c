@@ -64,11 +64,9 @@ static double sum_samples(const struct top_view *look, const char *name, const c
     size_t n = strlen(name);
 
     while (rest.len) {
-        size_t end = str_find(rest, STR("\n"), 0);
-        struct str line = str_sub(rest, 0, end);
+        struct str line = str_cut(&rest, '\n');
         size_t space = line.len;
 
-        rest = end == SIZE_MAX ? str_of("", 0) : str_sub(rest, end + 1, SIZE_MAX);
         if (!str_starts(line, str_of(name, n)) || line.len <= n ||
             (line.p[n] != ' ' && line.p[n] != '{'))
             continue;

@@ -128,12 +128,8 @@ void top_print_json(struct str stats, struct str fleet, struct str page)
     put_json(&o, "stats", stats);
     put_json(&o, "fleet", fleet);
     json_out_member_obj(&o, "metrics");
-    while (page.len > 0) {
-        size_t end = str_find(page, STR("\n"), 0);
-
-        put_metric(&o, str_sub(page, 0, end));
-        page = end == SIZE_MAX ? str_of("", 0) : str_sub(page, end + 1, SIZE_MAX);
-    }
+    while (page.len > 0)
+        put_metric(&o, str_cut(&page, '\n'));
     json_out_end_obj(&o);
     json_out_end_obj(&o);
     printf("%.*s\n", (int)text.len, text.p);

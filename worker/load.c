@@ -38,12 +38,8 @@ static int keep_tokenizer(const struct config *c, const struct model *m, struct 
 /* Logs each line as a warning. */
 static void log_lines(const char *what, struct str lines)
 {
-    while (lines.len) {
-        size_t end = str_find(lines, STR("\n"), 0);
-
-        log_warn(NULL, what, LOG_S("why", str_sub(lines, 0, end)));
-        lines = str_sub(lines, end + 1, SIZE_MAX);
-    }
+    while (lines.len > 0)
+        log_warn(NULL, what, LOG_S("why", str_cut(&lines, '\n')));
 }
 
 /* Logs what is odd about the model's folder, and each setting that will have no effect. */

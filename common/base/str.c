@@ -23,6 +23,15 @@ bool str_eq_nocase(struct str a, struct str b)
     return a.len == b.len && (a.len == 0 || strncasecmp(a.p, b.p, a.len) == 0);
 }
 
+size_t str_index(struct str s, const char *const *texts, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && !str_eq_c(s, texts[i]))
+        i++;
+    return i;
+}
+
 size_t str_find(struct str s, struct str needle, size_t from)
 {
     const char *hit;
@@ -51,6 +60,15 @@ struct str str_trim(struct str s)
     while (s.len > 0 && is_trimmed_byte(s.p[s.len - 1]))
         s.len--;
     return s;
+}
+
+struct str str_cut(struct str *rest, char mark)
+{
+    size_t end = str_find(*rest, str_of(&mark, 1), 0);
+    struct str piece = str_sub(*rest, 0, end);
+
+    *rest = end == SIZE_MAX ? str_of(NULL, 0) : str_sub(*rest, end + 1, SIZE_MAX);
+    return piece;
 }
 
 int str_to_u64(struct str s, uint64_t max, uint64_t *ret)

@@ -70,12 +70,24 @@ int str_cmp(struct str a, struct str b);
 /* Compares without regard to ASCII case (header names). */
 bool str_eq_nocase(struct str a, struct str b);
 
+/* Returns the index of the first of n texts that equals s, or n. */
+size_t str_index(struct str s, const char *const *texts, size_t n);
+
+static inline bool str_is_one_of(struct str s, const char *const *texts, size_t n)
+{
+    return str_index(s, texts, n) < n;
+}
+
 /* Returns the position of the first `needle` at or after `from`, or SIZE_MAX. An empty needle
  * matches at `from`. */
 size_t str_find(struct str s, struct str needle, size_t from);
 
 /* Returns s without leading and trailing spaces, tabs, CR and LF. */
 struct str str_trim(struct str s);
+
+/* Returns the text up to the next mark, and removes it from *rest with the mark. Without a mark
+ * that is all, and *rest becomes absent. */
+struct str str_cut(struct str *rest, char mark);
 
 /* Reads s, which must be decimal digits only, without a sign. Returns 0, or -1 if it is empty, not
  * digits or above max (*ret is then unchanged). */

@@ -88,11 +88,9 @@ static int check_switch(const struct input_rule *in, const struct json *v, struc
 {
     static const char *const words[] = {"on", "off", "true", "false", "1", "0", ""};
 
-    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        if (str_eq_c(json_text(v), words[i]))
-            return 0;
-    }
-    return json_is(v, JSON_BOOL) ? 0 : field_bad(in->name, v, "on or off", e);
+    return json_is(v, JSON_BOOL) || str_is_one_of(json_text(v), words, ARRAY_LEN(words))
+               ? 0
+               : field_bad(in->name, v, "on or off", e);
 }
 
 /* Checks that the value is an object of texts and numbers. */

@@ -4,13 +4,11 @@
 struct str redis_info_find(struct str info, const char *name)
 {
     while (info.len > 0) {
-        size_t end = str_find(info, STR("\n"), 0);
-        struct str line = str_trim(str_sub(info, 0, end));
+        struct str line = str_trim(str_cut(&info, '\n'));
         size_t colon = str_find(line, STR(":"), 0);
 
         if (colon != SIZE_MAX && str_eq_c(str_sub(line, 0, colon), name))
             return str_sub(line, colon + 1, SIZE_MAX);
-        info = end == SIZE_MAX ? str_of(NULL, 0) : str_sub(info, end + 1, SIZE_MAX);
     }
     return str_of(NULL, 0);
 }

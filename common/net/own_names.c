@@ -117,12 +117,8 @@ static void read_lines(struct own_names *n, const char *path, struct str label, 
     struct str rest;
 
     if (file_read(path, FILE_BYTES_MAX, &text, NULL) == 0) {
-        for (rest = buf_str(&text); rest.len > 0;) {
-            size_t end = MIN_OF(str_find(rest, STR("\n"), 0), rest.len);
-
-            fn(n, label, str_sub(rest, 0, end));
-            rest = str_sub(rest, end + 1, SIZE_MAX);
-        }
+        for (rest = buf_str(&text); rest.len > 0;)
+            fn(n, label, str_cut(&rest, '\n'));
     }
     buf_done(&text);
 }

@@ -36,16 +36,8 @@ bool web_host_is_local(const struct web_url *u)
 /* Takes the next entry off a comma list, without blanks around it. Returns false at the end. */
 static bool next_entry(struct str *list, struct str *ret)
 {
-    size_t comma = str_find(*list, STR(","), 0);
-
-    if (!list->p)
-        return false;
-    *ret = str_trim(str_sub(*list, 0, comma));
-    if (comma == SIZE_MAX)
-        *list = (struct str){0};
-    else
-        *list = str_sub(*list, comma + 1, SIZE_MAX);
-    return true;
+    *ret = str_trim(str_cut(list, ','));
+    return ret->p != NULL;
 }
 
 /* Returns NULL, or what is wrong with the entry. */

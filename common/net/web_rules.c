@@ -65,15 +65,11 @@ static int add_host(struct web_rules *r, struct str text, struct err *e)
 
 static int add_hosts(struct web_rules *r, struct str list, struct err *e)
 {
-    for (;;) {
-        size_t comma = str_find(list, STR(","), 0);
-
-        if (add_host(r, str_trim(str_sub(list, 0, comma)), e))
+    do {
+        if (add_host(r, str_trim(str_cut(&list, ',')), e))
             return -1;
-        if (comma == SIZE_MAX)
-            return 0;
-        list = str_sub(list, comma + 1, list.len);
-    }
+    } while (list.p);
+    return 0;
 }
 
 static int add_net(struct web_rules *r, const char *text, struct err *e)

@@ -50,12 +50,8 @@ static void load_variable(struct config_load *l, struct str entry, size_t eq, si
             config_unknown(l, str_cstr(name), place);
         return;
     }
-    while (row->type == CONFIG_LIST && str_find(value, STR("\n"), 0) != SIZE_MAX) {
-        size_t line = str_find(value, STR("\n"), 0);
-
-        config_set(l, row, str_sub(value, 0, line), CONFIG_FROM_ENV, place);
-        value = str_sub(value, line + 1, SIZE_MAX);
-    }
+    while (row->type == CONFIG_LIST && str_find(value, STR("\n"), 0) != SIZE_MAX)
+        config_set(l, row, str_cut(&value, '\n'), CONFIG_FROM_ENV, place);
     config_set(l, row, value, CONFIG_FROM_ENV, place);
 }
 

@@ -38,32 +38,19 @@ struct gateway_client_options gateway_client_take_options(int *argc, char **argv
     };
 }
 
-/* Returns the first line that has a key, without blanks at its ends; empty if there is none. */
-static struct str find_key(struct str text)
-{
-    while (text.len > 0) {
-        size_t end = str_find(text, STR("\n"), 0);
-        struct str line = str_trim(str_sub(text, 0, end));
-
-        if (line.len > 0 && line.p[0] != '#')
-            return line;
-        text = end == SIZE_MAX ? STR("") : str_sub(text, end + 1, text.len);
-    }
-    return text;
-}
-
 /* A blank inside the line is refused, because it would break the Authorization header. */
 char *gateway_client_read_key(const char *path, struct buf *mistakes)
 {
     struct buf text = {0};
-    struct str key;
+    struct str rest, key;
     char *ret = NULL;
     struct err e;
 
     if (file_read(path, KEY_FILE_MAX, &text, &e)) {
         buf_printf(mistakes, "--key-file: %s\n", e.text);
     } else {
-        key = find_key(buf_str(&text));
+        rest = buf_str(&text);
+        key = keys_next_line(&rest);
         if (key.len == 0 || memchr(key.p, ' ', key.len))
             buf_printf(mistakes, "--key-file: %s: the first line has no key\n", path);
         else

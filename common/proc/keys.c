@@ -57,14 +57,11 @@ static const char *scope_name(enum key_scope scope)
     return names[scope];
 }
 
-/* Returns the next line that is not blank and not a comment, trimmed; absent at the end. */
-static struct str next_line(struct str *rest)
+struct str keys_next_line(struct str *rest)
 {
     while (rest->len > 0) {
-        size_t end = str_find(*rest, STR("\n"), 0);
-        struct str line = str_trim(str_sub(*rest, 0, end));
+        struct str line = str_trim(str_cut(rest, '\n'));
 
-        *rest = end == SIZE_MAX ? str_of(NULL, 0) : str_sub(*rest, end + 1, SIZE_MAX);
         if (line.len > 0 && line.p[0] != '#')
             return line;
     }
@@ -78,59 +75,59 @@ static void erase_buffer(struct buf *b)
     buf_done(b);
 }
 
-/* Loads the admin keys; only their digests are kept. */
-static int load_admins(struct keys *k, const char *path, struct err *e)
+/* Adds an admin key, of which only the digest is kept. */
+static int add_admin(struct keys *k, struct str line, const char *path, struct err *e)
+{
+    (void)path;
+    (void)e;
+    k->admins = mem_realloc_array(k->admins, k->n_admins + 1, sizeof(*k->admins));
+    CHECK(mbedtls_sha256_ret((const unsigned char *)line.p, line.len, k->admins[k->n_admins], 0) ==
+          0);
+    k->n_admins++;
+    k->required = true;
+    return 0;
+}
+
+/* Adds a secret. The newest is first, as in the file. */
+static int add_secret(struct keys *k, struct str line, const char *path, struct err *e)
+{
+    if (line.len < SECRET_MIN)
+        return err_set(e, ERR_CONFIG, "%s: a secret needs at least %d characters", path,
+                       SECRET_MIN);
+    k->secrets = mem_realloc_array(k->secrets, k->n_secrets + 1, sizeof(*k->secrets));
+    k->secrets[k->n_secrets++] = (struct secret){mem_strndup(line.p, line.len), line.len};
+    return 0;
+}
+
+/* Adds each line of a file, which has at least one. */
+static int load_lines(struct keys *k, const char *path, const char *what,
+                      int (*add)(struct keys *k, struct str line, const char *path, struct err *e),
+                      struct err *e)
 {
     struct buf text = {0};
     struct str rest, line;
-    int rc = -1;
+    bool found = false;
+    int rc = file_read(path, FILE_MAX, &text, e);
 
-    if (file_read(path, FILE_MAX, &text, e))
-        goto out;
     rest = buf_str(&text);
-    while ((line = next_line(&rest)).p) {
-        k->admins = mem_realloc_array(k->admins, k->n_admins + 1, sizeof(*k->admins));
-        CHECK(mbedtls_sha256_ret((const unsigned char *)line.p, line.len, k->admins[k->n_admins],
-                                 0) == 0);
-        k->n_admins++;
+    while (rc == 0 && (line = keys_next_line(&rest)).p) {
+        rc = add(k, line, path, e);
+        found = true;
     }
-    if (k->n_admins == 0) {
-        err_set(e, ERR_CONFIG, "%s: contains no key", path);
-        goto out;
-    }
-    k->required = true;
-    rc = 0;
-out:
+    if (rc == 0 && !found)
+        rc = err_set(e, ERR_CONFIG, "%s: contains no %s", path, what);
     erase_buffer(&text);
     return rc;
 }
 
-/* Loads the secrets, newest first, as in the file. */
+static int load_admins(struct keys *k, const char *path, struct err *e)
+{
+    return load_lines(k, path, "key", add_admin, e);
+}
+
 static int load_secrets(struct keys *k, const char *path, struct err *e)
 {
-    struct buf text = {0};
-    struct str rest, line;
-    int rc = -1;
-
-    if (file_read(path, FILE_MAX, &text, e))
-        goto out;
-    rest = buf_str(&text);
-    while ((line = next_line(&rest)).p) {
-        if (line.len < SECRET_MIN) {
-            err_set(e, ERR_CONFIG, "%s: a secret needs at least %d characters", path, SECRET_MIN);
-            goto out;
-        }
-        k->secrets = mem_realloc_array(k->secrets, k->n_secrets + 1, sizeof(*k->secrets));
-        k->secrets[k->n_secrets++] = (struct secret){mem_strndup(line.p, line.len), line.len};
-    }
-    if (k->n_secrets == 0) {
-        err_set(e, ERR_CONFIG, "%s: contains no secret", path);
-        goto out;
-    }
-    rc = 0;
-out:
-    erase_buffer(&text);
-    return rc;
+    return load_lines(k, path, "secret", add_secret, e);
 }
 
 /* Makes a secret in a temporary file and links that into place. If two processes start at once, one

@@ -41,6 +41,10 @@ int keys_load(const char *admin_file, const char *secret_file, const char *state
               struct keys **ret, struct err *e);
 void keys_free(struct keys *k);
 
+/* Removes the next line that is not blank and no comment (#) from *rest. Returns it trimmed; absent
+ * at the end. */
+struct str keys_next_line(struct str *rest);
+
 /* Checks the content of the two files (NULL: no file), and appends a line for each mistake. */
 void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes);
 

@@ -184,11 +184,7 @@ static bool is_word_key(struct str key)
     static const char *const all[] = {"outcome", "kind",   "dialect", "cause", "half",
                                       "basis",   "stream", "process", "limit", "state"};
 
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (str_eq_c(key, all[i]))
-            return true;
-    }
-    return false;
+    return str_is_one_of(key, all, ARRAY_LEN(all));
 }
 
 /* Reports whether the text is the supervisor's own. A line of a different program that it passes on

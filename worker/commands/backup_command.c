@@ -38,11 +38,8 @@ static bool is_skipped(const char *name)
 {
     static const char *const names[] = {".", "..", "run", "MANIFEST", "MANIFEST.new", "reserve"};
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    }
-    return strncmp(name, "seg-", 4) == 0 || str_ends(str_cstr(name), STR(".lock"));
+    return str_is_one_of(str_cstr(name), names, ARRAY_LEN(names)) ||
+           strncmp(name, "seg-", 4) == 0 || str_ends(str_cstr(name), STR(".lock"));
 }
 
 /* Reports whether step 1 has copied the file and it has not changed since. */

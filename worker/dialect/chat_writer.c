@@ -302,10 +302,7 @@ static bool is_known_member(struct str name)
     static const char *const own[] = {"role", "content", "reasoning_content", "tool_calls",
                                       "content_parts"};
 
-    for (size_t i = 0; i < ARRAY_LEN(own); i++)
-        if (str_eq_c(name, own[i]))
-            return true;
-    return false;
+    return str_is_one_of(name, own, ARRAY_LEN(own));
 }
 
 static bool has_signed_members(const struct json *m)

@@ -363,9 +363,8 @@ static int check_thinking(const struct json *body, struct err *e)
     if (field_u32(v, "budget_tokens", 1, INT32_MAX, &budget, &inner))
         return err_field(e, "thinking.budget_tokens", "thinking.%s", inner.text);
     type = json_string(json_get(v, "type"));
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (str_eq_c(type, types[i]))
-            return 0;
+    if (str_is_one_of(type, types, ARRAY_LEN(types)))
+        return 0;
     return err_field(e, "thinking.type", "thinking.type must be enabled, disabled or adaptive");
 }
 

@@ -23,10 +23,7 @@ static bool is_text_part(struct str type)
     static const char *const types[] = {"text", "input_text", "output_text", "summary_text",
                                         "reasoning_text"};
 
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (str_eq_c(type, types[i]))
-            return true;
-    return false;
+    return str_is_one_of(type, types, ARRAY_LEN(types));
 }
 
 /* Reads the text of one part. A refusal counts as text, in a member of its own. */

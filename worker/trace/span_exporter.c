@@ -116,8 +116,7 @@ static int read_headers(const char *file, struct buf *out, struct err *e)
 {
     struct buf text = {0};
     struct err why = {0};
-    unsigned number = 0;
-    size_t at = 0;
+    struct str rest;
     int rc = 0;
 
     if (!file || !file[0])
@@ -126,12 +125,10 @@ static int read_headers(const char *file, struct buf *out, struct err *e)
         buf_done(&text);
         return err_set(e, ERR_CONFIG, "--otlp-headers-file %s: %s", file, why.text);
     }
-    while (rc == 0 && at < text.len) {
-        size_t end = MIN_OF(str_find(buf_str(&text), STR("\n"), at), text.len);
-        struct str line = str_trim(str_sub(buf_str(&text), at, end - at));
+    rest = buf_str(&text);
+    for (unsigned number = 1; rc == 0 && rest.len > 0; number++) {
+        struct str line = str_trim(str_cut(&rest, '\n'));
 
-        at = end + 1;
-        number++;
         if (line.len > 0)
             rc = add_header(file, number, line, out, e);
     }

@@ -11,21 +11,6 @@
 
 #include "common/base/attrs.h"
 
-/* Returns the next entry of a list separated by commas, trimmed; absent at the end. */
-static struct str next_entry(struct str *rest)
-{
-    size_t comma = str_find(*rest, STR(","), 0);
-    struct str entry = str_trim(str_sub(*rest, 0, comma));
-
-    if (!rest->p)
-        return (struct str){0};
-    if (comma == SIZE_MAX)
-        *rest = (struct str){0};
-    else
-        *rest = str_sub(*rest, comma + 1, SIZE_MAX);
-    return entry;
-}
-
 /* Reports whether an entry allows the request. It is `/path`, for GET and POST, or `METHOD
  * /path`. */
 static bool entry_allows(struct str entry, const struct door_request *q)
@@ -43,7 +28,7 @@ static bool list_allows(const char *list, const struct door_request *q)
 {
     struct str rest = str_cstr(list), entry;
 
-    while ((entry = next_entry(&rest)).p) {
+    while ((entry = str_trim(str_cut(&rest, ','))).p) {
         if (entry_allows(entry, q))
             return true;
     }
@@ -54,7 +39,7 @@ static bool list_has(const char *list, struct str word)
 {
     struct str rest = str_cstr(list), entry;
 
-    while ((entry = next_entry(&rest)).p) {
+    while ((entry = str_trim(str_cut(&rest, ','))).p) {
         if (str_eq(entry, word))
             return true;
     }
@@ -117,11 +102,8 @@ static bool segment_samples(struct str segment)
 static bool is_sampler_path(struct str path)
 {
     while (path.len > 0) {
-        size_t slash = str_find(path, STR("/"), 0);
-
-        if (segment_samples(str_sub(path, 0, slash)))
+        if (segment_samples(str_cut(&path, '/')))
             return true;
-        path = str_sub(path, slash == SIZE_MAX ? path.len : slash + 1, SIZE_MAX);
     }
     return false;
 }
@@ -189,7 +171,7 @@ int door_setting_check(const char *setting, struct err *e)
 
     if (str_eq_c(rest, "off"))
         return 0;
-    while ((entry = next_entry(&rest)).p) {
+    while ((entry = str_trim(str_cut(&rest, ','))).p) {
         if (entry_check(entry, e))
             return -1;
     }

@@ -66,22 +66,13 @@ static int add_engine_text(struct arena *a, struct engine_texts *t, struct str t
     return 0;
 }
 
-static struct str next_line(struct str *rest)
-{
-    size_t end = str_find(*rest, STR("\n"), 0);
-    struct str line = str_sub(*rest, 0, end);
-
-    *rest = end != SIZE_MAX ? str_sub(*rest, end + 1, rest->len) : (struct str){0};
-    return str_trim(line);
-}
-
 int engine_source_lines(struct arena *a, struct str text, struct engine_texts *ret, struct err *e)
 {
     struct err why = {0};
 
     *ret = (struct engine_texts){0};
     for (unsigned number = 1; text.len > 0; number++) {
-        struct str line = next_line(&text);
+        struct str line = str_trim(str_cut(&text, '\n'));
 
         if (str_eq_c(line, ENGINE_SET_NONE))
             ret->none = true;

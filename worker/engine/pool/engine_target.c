@@ -36,11 +36,7 @@ static const char *const options[] = {"weight",   "key-file",     "token-ids",  
 
 static bool option_known(struct str name)
 {
-    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
-        if (str_eq_c(name, options[i]))
-            return true;
-    }
-    return false;
+    return str_is_one_of(name, options, ARRAY_LEN(options));
 }
 
 static bool of_letters(struct str s, const char *others)

@@ -285,12 +285,9 @@ static const char *half_of(const struct json *info)
 {
     static const char *const halves[] = {"prefill", "decode"};
     struct str mode = json_string(json_get(info, "disaggregation_mode"));
+    size_t i = str_index(mode, halves, ARRAY_LEN(halves));
 
-    for (size_t i = 0; i < ARRAY_LEN(halves); i++) {
-        if (str_eq_c(mode, halves[i]))
-            return halves[i];
-    }
-    return NULL;
+    return i < ARRAY_LEN(halves) ? halves[i] : NULL;
 }
 
 static uint16_t bootstrap_port_of(const struct json *info)

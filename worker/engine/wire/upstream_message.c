@@ -104,14 +104,6 @@ static void gather_texts(const struct json *v, unsigned depth, struct buf *out)
 
 /* --- the content --- */
 
-static bool has_content_type(struct str type, const char *const *types, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (str_eq_c(type, types[i]))
-            return true;
-    return false;
-}
-
 static int read_content_item(struct reader *r, const struct json *part, const char *path)
 {
     static const char *const said[] = {"text", "output_text", "refusal"};
@@ -124,7 +116,7 @@ static int read_content_item(struct reader *r, const struct json *part, const ch
     if (!json_is(part, JSON_OBJECT))
         return err_set(r->e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: %s must be an object", path);
-    if (has_content_type(type, thought, ARRAY_LEN(thought))) {
+    if (str_is_one_of(type, thought, ARRAY_LEN(thought))) {
         struct buf all = {0};
 
         gather_texts(part, NESTED_MAX, &all);
@@ -132,7 +124,7 @@ static int read_content_item(struct reader *r, const struct json *part, const ch
         buf_done(&all);
         return 0;
     }
-    if (!has_content_type(type, said, ARRAY_LEN(said)))
+    if (!str_is_one_of(type, said, ARRAY_LEN(said)))
         return err_set(r->e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: %s.type is \"%.*s\", which is no text",
                        path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");

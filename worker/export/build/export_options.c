@@ -49,12 +49,9 @@ static int read_limit(struct export_options *o, struct str v, const char *name, 
 
 static int read_select(struct export_options *o, struct str v, struct err *e)
 {
-    for (size_t i = 0; i < SELECT_COUNT; i++)
-        if (str_eq_c(v, export_select_names[i])) {
-            o->select = (enum export_select)i;
-            return 0;
-        }
-    return bad(e, "select", "leaves, all_checkpoints, last, longest");
+    o->select = (enum export_select)str_index(v, export_select_names, SELECT_COUNT);
+    return o->select < SELECT_COUNT ? 0
+                                    : bad(e, "select", "leaves, all_checkpoints, last, longest");
 }
 
 static int read_pick(struct export_options *o, struct str v, struct err *e)
@@ -67,13 +64,9 @@ static int read_pick(struct export_options *o, struct str v, struct err *e)
 
 static int read_merge(struct export_options *o, struct str v, struct err *e)
 {
-    for (size_t i = 0; i < MERGE_COUNT; i++)
-        if (str_eq_c(v, export_merge_names[i])) {
-            o->merge = (enum export_merge)i;
-            o->merge_set = true;
-            return 0;
-        }
-    return bad(e, "merge", "none, text, token");
+    o->merge = (enum export_merge)str_index(v, export_merge_names, MERGE_COUNT);
+    o->merge_set = true;
+    return o->merge < MERGE_COUNT ? 0 : bad(e, "merge", "none, text, token");
 }
 
 static int read_format(struct export_options *o, struct str v, struct err *e)
@@ -106,12 +99,8 @@ static int read_ids(struct export_options *o, struct str v, struct err *e)
 
 static int read_media(struct export_options *o, struct str v, struct err *e)
 {
-    for (size_t i = 0; i < MEDIA_COUNT; i++)
-        if (str_eq_c(v, export_media_names[i])) {
-            o->media = (enum export_media)i;
-            return 0;
-        }
-    return bad(e, "media", "refs, inline, none");
+    o->media = (enum export_media)str_index(v, export_media_names, MEDIA_COUNT);
+    return o->media < MEDIA_COUNT ? 0 : bad(e, "media", "refs, inline, none");
 }
 
 static int read_numbers(struct export_options *o, struct str name, struct str value, struct err *e)

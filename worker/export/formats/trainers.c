@@ -171,10 +171,7 @@ static bool is_own_column(struct str name)
         "raw_prompt", "multi_modal_inputs", "multi_modal_data", "max_global_steps",
         "num_turns",  "reward_score",       "extra_fields",     "reward_extra_info"};
 
-    for (size_t i = 0; i < ARRAY_LEN(own); i++)
-        if (str_eq_c(name, own[i]))
-            return true;
-    return false;
+    return str_is_one_of(name, own, ARRAY_LEN(own));
 }
 
 /* Writes columns that are not tensors: the row's own, then those of the data set, which are in the

@@ -249,16 +249,6 @@ static void write_sampling(struct json_out *o, const struct model_call *t, int64
     write_value(o, t, "response_format", t->format); /* tool_choice is passed on unchanged */
 }
 
-/* Reports whether the list has the name. */
-static bool is_in_names(struct str name, const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (str_eq_c(name, names[i]))
-            return true;
-    }
-    return false;
-}
-
 /* Members of a client's request that are passed on besides sampling: those that affect the answer.
  * Because an upstream serves others, too, and an agent's code wrote the request, members that say
  * who calls (priority, rid), with which weights or template, or where to connect are left out. */
@@ -295,7 +285,7 @@ static const char *const passed[] = {
 
 static bool is_passed(struct str name)
 {
-    return is_in_names(name, passed, ARRAY_LEN(passed));
+    return str_is_one_of(name, passed, ARRAY_LEN(passed));
 }
 
 /* Reports whether write_as_chat passes on this member of a Responses request. */
@@ -319,7 +309,7 @@ static bool is_kwarg(struct str name)
     static const char *const never[] = {"chat_template", "tokenize", "return_dict",
                                         "return_tensors"};
 
-    return !is_in_names(name, never, ARRAY_LEN(never));
+    return !str_is_one_of(name, never, ARRAY_LEN(never));
 }
 
 static void write_kwargs(struct json_out *o, const struct json *kwargs)
@@ -361,7 +351,7 @@ static size_t write_passed(struct json_out *o, const struct model_call *t)
         const struct json_member *m = &body->members[i];
         struct str name = json_string(&m->key);
 
-        if (sampling_known(name) || is_in_names(name, ours, ARRAY_LEN(ours)))
+        if (sampling_known(name) || str_is_one_of(name, ours, ARRAY_LEN(ours)))
             continue;
         if (!is_passed(name) || json_get_str(extra, name)) {
             dropped++;

@@ -30,12 +30,12 @@ static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_t
 
 int matcher_from_name(struct str name, enum matcher_kind *ret)
 {
-    for (int i = 0; i < MATCHER_COUNT; i++)
-        if (str_eq_c(name, NAMES[i])) {
-            *ret = (enum matcher_kind)i;
-            return 0;
-        }
-    return -1;
+    size_t i = str_index(name, NAMES, MATCHER_COUNT);
+
+    if (i == MATCHER_COUNT)
+        return -1;
+    *ret = (enum matcher_kind)i;
+    return 0;
 }
 
 const char *matcher_name(enum matcher_kind kind)

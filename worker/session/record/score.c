@@ -33,12 +33,8 @@ static int bad_want(struct err *e, const char *why)
 
 static int read_what(struct str given, enum score_what *ret, struct err *e)
 {
-    for (int i = 0; i < SCORE_KINDS; i++)
-        if (str_eq_c(given, names[i])) {
-            *ret = (enum score_what)i;
-            return 0;
-        }
-    return bad_want(e, "\"what\" must be one of teacher, reference, self");
+    *ret = (enum score_what)str_index(given, names, SCORE_KINDS);
+    return *ret < SCORE_KINDS ? 0 : bad_want(e, "\"what\" must be one of teacher, reference, self");
 }
 
 static int read_want(const struct json *v, struct score_want *ret, struct err *e)

@@ -128,10 +128,9 @@ static const char *budget_name(struct str budget)
 {
     static const char *const known[] = {"max_turns", "max_session_recorded_bytes"};
 
-    for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (str_eq_c(budget, known[i]))
-            return known[i];
-    return "max_total_tokens";
+    size_t i = str_index(budget, known, ARRAY_LEN(known));
+
+    return i < ARRAY_LEN(known) ? known[i] : "max_total_tokens";
 }
 
 /* Returns the verdict on a session in that phase. */

@@ -104,11 +104,9 @@ static bool join_parts(struct arena *a, const struct json *parts, struct json *r
 
 static bool wraps_role(const struct model *m, struct str role)
 {
-    for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {
-        if (str_eq_c(role, boundary_roles[i]))
-            return m->boundaries.wraps[i];
-    }
-    return false;
+    size_t i = str_index(role, boundary_roles, ARRAY_LEN(boundary_roles));
+
+    return i < ARRAY_LEN(boundary_roles) && m->boundaries.wraps[i];
 }
 
 /* Makes a list with the text as its one part. */
@@ -158,11 +156,7 @@ static bool is_reserved(struct str key)
 {
     static const char *const names[] = {"messages", "tools", "documents", "add_generation_prompt"};
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (str_eq_c(key, names[i]))
-            return true;
-    }
-    return false;
+    return str_is_one_of(key, names, ARRAY_LEN(names));
 }
 
 /* Adds the pinned variable, unless the caller sets it. */

@@ -157,10 +157,8 @@ bool model_judge(const struct model *m, struct buf *out)
     rest = buf_str(&lines);
     ready = str_find(rest, STR(" ready: "), 0) != SIZE_MAX;
     while (rest.len) {
-        size_t end = str_find(rest, STR("\n"), 0);
-        struct str text = str_trim(str_sub(rest, LABEL_BYTES, end - LABEL_BYTES));
+        struct str text = str_trim(str_sub(str_cut(&rest, '\n'), LABEL_BYTES, SIZE_MAX));
 
-        rest = str_sub(rest, end + 1, SIZE_MAX);
         buf_printf(out, "%s%.*s", first ? "" : "; ", (int)text.len, text.p);
         ready = ready && first;
         first = false;

@@ -45,11 +45,7 @@ static bool type_known(struct str name)
     static const char *const types[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 
-    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-        if (str_eq_c(name, types[i]))
-            return true;
-    }
-    return false;
+    return str_is_one_of(name, types, ARRAY_LEN(types));
 }
 
 static int bad_type(const struct check *c, const struct place *at, const struct json *type)

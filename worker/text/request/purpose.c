@@ -74,22 +74,9 @@ const char *purpose_name(enum purpose p)
 
 static unsigned bit_of(struct str name)
 {
-    for (unsigned i = 0; i < PURPOSE_COUNT; i++) {
-        if (str_eq_c(name, names[i]))
-            return 1u << i;
-    }
-    return 0;
-}
+    size_t i = str_index(name, names, PURPOSE_COUNT);
 
-/* Removes and returns the first name of a list separated by commas. The list is absent after the
- * last. */
-static struct str next_name(struct str *left)
-{
-    size_t comma = str_find(*left, STR(","), 0);
-    struct str one = str_trim(str_sub(*left, 0, comma));
-
-    *left = comma != SIZE_MAX ? str_sub(*left, comma + 1, SIZE_MAX) : (struct str){0};
-    return one;
+    return i < PURPOSE_COUNT ? 1u << i : 0;
 }
 
 int purposes_read(struct str list, const char *field, unsigned *ret, struct err *e)
@@ -98,7 +85,7 @@ int purposes_read(struct str list, const char *field, unsigned *ret, struct err 
 
     *ret = 0;
     do {
-        struct str one = next_name(&left);
+        struct str one = str_trim(str_cut(&left, ','));
         unsigned bit = bit_of(one);
 
         if (bit == 0)
@@ -116,7 +103,7 @@ int roles_check(struct str list, const char *field, struct err *e)
     struct str left = list;
 
     do {
-        if (next_name(&left).len == 0)
+        if (str_trim(str_cut(&left, ',')).len == 0)
             return err_field(e, field,
                              "%s must be a list by commas of main and names of sub-agents", field);
     } while (left.p);
@@ -130,7 +117,7 @@ bool roles_have(struct str list, struct str label)
     if (!list.p)
         return true;
     while (list.p) {
-        if (str_eq(next_name(&list), role))
+        if (str_eq(str_trim(str_cut(&list, ',')), role))
             return true;
     }
     return false;

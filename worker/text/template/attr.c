@@ -32,11 +32,7 @@ static bool is_dunder(struct str name)
         "__sizeof__",       "__reduce__",  "__reduce_ex__", "__subclasshook__", "__init_subclass__",
         "__getattribute__", "__setattr__", "__delattr__"};
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (str_eq_c(name, names[i]))
-            return true;
-    }
-    return false;
+    return str_is_one_of(name, names, ARRAY_LEN(names));
 }
 
 /* Returns a data attribute of Python's numbers; V_MISSING for other names. A bool has those of an

@@ -79,6 +79,30 @@ TEST(str, find_and_trim)
     cr_assert(str_eq_nocase(STR("Content-Length"), STR("content-length")));
 }
 
+TEST(str, cut_removes_pieces_until_nothing_is_left)
+{
+    struct str rest = STR("a,,b"), end = STR("a\n");
+
+    cr_assert(str_eq_c(str_cut(&rest, ','), "a"));
+    cr_assert_eq(str_cut(&rest, ',').len, 0);
+    cr_assert(rest.p && str_eq_c(str_cut(&rest, ','), "b"));
+    cr_assert_not(rest.p);
+    cr_assert_not(str_cut(&rest, ',').p);
+    cr_assert(str_eq_c(str_cut(&end, '\n'), "a"));
+    cr_assert(end.p && end.len == 0, "text that ends with a mark leaves an empty piece");
+}
+
+TEST(str, index_of_a_text_in_a_list)
+{
+    static const char *const texts[] = {"a", "b", "a"};
+
+    cr_assert_eq(str_index(STR("a"), texts, 3), 0);
+    cr_assert_eq(str_index(STR("b"), texts, 3), 1);
+    cr_assert_eq(str_index(STR("ab"), texts, 3), 3);
+    cr_assert_eq(str_index(str_of(NULL, 0), texts, 3), 3);
+    cr_assert(str_is_one_of(STR("b"), texts, 2) && !str_is_one_of(STR("b"), texts, 1));
+}
+
 TEST(buf, grows_and_consumes)
 {
     struct buf b = {0};
