@@ -610,11 +610,7 @@ static void on_alive(void *ctx, int status, struct str body, const struct err *e
 
 static void ask_alive(struct ending *n, const struct attempt *a)
 {
-    char path[96];
-
-    (void)snprintf(path, sizeof(path), "/sessions/%s/wait?timeout_s=0", a->session);
-    n->call = worker_call(n->desk->workers, str_cstr(a->session), "GET", str_cstr(path), STR(""),
-                          on_alive, n);
+    n->call = worker_ask_session(n->desk->workers, a->session, on_alive, n);
 }
 
 static void start_end(struct ending *n, struct attempt *a)

@@ -132,11 +132,7 @@ static void on_search_answer(void *ctx, int status, struct str body, const struc
 
 static void ask_owner(struct session_search *s, const struct attempt *a)
 {
-    char path[96];
-
-    (void)snprintf(path, sizeof(path), "/sessions/%s/wait?timeout_s=0", a->session);
-    s->call = worker_call(s->desk->workers, str_cstr(a->session), "GET", str_cstr(path), STR(""),
-                          on_search_answer, s);
+    s->call = worker_ask_session(s->desk->workers, a->session, on_search_answer, s);
 }
 
 static void ask_next(struct desk *d)

@@ -278,6 +278,15 @@ struct http_fetch *worker_call(struct workers *w, struct str id, const char *met
     return call_worker(w, id, &r, body, fn, ctx);
 }
 
+struct http_fetch *worker_ask_session(struct workers *w, const char *id, http_fetch_fn fn,
+                                      void *ctx)
+{
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "/sessions/%s/wait?timeout_s=0", id);
+    return worker_call(w, str_cstr(id), "GET", str_cstr(path), STR(""), fn, ctx);
+}
+
 static void on_made(void *ctx, int status, struct str body, const struct err *e)
 {
     struct session_making *m = ctx;

@@ -41,6 +41,10 @@ void workers_free(struct workers *w);
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx);
 
+/* Asks for the state of a session, without waiting for its end. */
+struct http_fetch *worker_ask_session(struct workers *w, const char *id, http_fetch_fn fn,
+                                      void *ctx);
+
 /* Writes an id that only means the next worker in turn, so that calls for it go to one worker, also
  * after it restarts. Empty: no worker serves now. */
 void workers_choose(struct workers *w, char ret_id[ID_TEXT_MAX]);

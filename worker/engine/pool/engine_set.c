@@ -50,7 +50,7 @@ void engine_set_done(struct engine_set *s)
 
 /* --- pools --- */
 
-static bool knows_pool(const struct engine_set *s, const char *name)
+bool engine_set_knows_pool(const struct engine_set *s, const char *name)
 {
     for (size_t i = 0; i < s->pools.n; i++) {
         if (strcmp(s->pools.at[i], name) == 0)
@@ -63,7 +63,7 @@ static void know_pool(struct engine_set *s, struct str name)
 {
     const char *copy = arena_cstr(&s->arena, name);
 
-    if (!knows_pool(s, copy))
+    if (!engine_set_knows_pool(s, copy))
         *vec_push(&s->pools) = copy;
 }
 
@@ -80,7 +80,7 @@ static bool is_policy(const struct engine_target *t)
 /* Returns the pool of an engine of the set; NULL: the policy's. */
 static const char *engine_set_pool(const struct engine_set *s, const struct engine_target *t)
 {
-    return !is_policy(t) && knows_pool(s, t->label) ? t->label : NULL;
+    return !is_policy(t) && engine_set_knows_pool(s, t->label) ? t->label : NULL;
 }
 
 const char *engine_set_pool_of(const struct engine_set *s, struct arena *a, const char *text)
@@ -393,7 +393,7 @@ static int check_own(const struct engine_set *s, const struct engine_target *t, 
     const char *pool = engine_set_pool(s, t);
 
     if (!t->own || (pool && strcmp(t->name, pool) == 0) || (!pool && is_policy_name(t->name)) ||
-        (!is_policy_name(t->name) && !knows_pool(s, t->name)))
+        (!is_policy_name(t->name) && !engine_set_knows_pool(s, t->name)))
         return 0;
     return err_set(e, ERR_CONFIG,
                    "engine option name=%.100s is the name of a pool that this engine is not in",

@@ -81,6 +81,8 @@ int engine_set_lock(const char *state_dir, struct err *e);
  * -1 with ERR_CONFIG if an engine of both sets would change its pool. */
 int engine_set_follow(struct engine_set *s, const struct engine_set *now, struct err *e);
 
+bool engine_set_knows_pool(const struct engine_set *s, const char *name);
+
 /* Returns the pool of an engine by its argument. */
 const char *engine_set_pool_of(const struct engine_set *s, struct arena *a, const char *text);
 

@@ -61,15 +61,6 @@ static struct engine_pool *find_pool(struct engine_pool *first, const char *name
     return NULL;
 }
 
-static bool has_pool(const struct engine_set *set, const char *name)
-{
-    for (size_t i = 0; i < set->pools.n; i++) {
-        if (strcmp(set->pools.at[i], name) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Checks the served model, whose name agents use: that must be the policy's. */
 static int check_served(const struct engine_pool *first, const struct engine_set *set,
                         struct err *e)
@@ -81,7 +72,7 @@ static int check_served(const struct engine_pool *first, const struct engine_set
                          "served_model_name: \"%s\" is what sessions of a pool ask the policy by: "
                          "where there are pools, serve the model by another name",
                          served);
-    if (!served || !has_pool(set, served))
+    if (!served || !engine_set_knows_pool(set, served))
         return 0;
     return err_field(e, "engines",
                      "engines: the pool \"%s\" has the name of the served model, which is the "
@@ -123,7 +114,7 @@ int pools_set(struct engine_pool *first, const struct engine_set *set, struct er
             log_error(NULL, "an engine cannot be opened", LOG_T("error", e->text));
         engine_set_done(&part);
         p->edition = set->edition;
-        p->known = !p->opt.pool || has_pool(set, p->opt.pool);
+        p->known = !p->opt.pool || engine_set_knows_pool(set, p->opt.pool);
     }
     return 0;
 }

@@ -305,34 +305,20 @@ static void drop_text(struct selection *s)
     s->tracks.n = n;
 }
 
-/* Drops trajectories whose newest checkpoint has none of the purposes. */
-static void keep_purposes(struct selection *s, unsigned purposes)
+/* Drops trajectories whose newest checkpoint has none of the purposes, or of the roles. */
+static void keep_listed(struct selection *s, const struct export_options *o, bool by_role)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < s->tracks.n; i++) {
         const struct checkpoint *t = s->tracks.at[i].head;
+        struct str label = checkpoint_remarks(t)->label;
 
-        if (purposes & 1u << purpose_of(checkpoint_remarks(t)->label))
+        if (by_role ? roles_have(o->roles, label) : (o->purposes & 1u << purpose_of(label)) != 0)
             s->tracks.at[n++] = s->tracks.at[i];
         else
-            *vec_push(&s->dropped) = (struct dropped){t, t->total, t->depth, true, "purpose"};
-    }
-    s->tracks.n = n;
-}
-
-/* Drops tracks whose newest checkpoint has a different role. */
-static void keep_roles(struct selection *s, struct str roles)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < s->tracks.n; i++) {
-        const struct checkpoint *t = s->tracks.at[i].head;
-
-        if (roles_have(roles, checkpoint_remarks(t)->label))
-            s->tracks.at[n++] = s->tracks.at[i];
-        else
-            *vec_push(&s->dropped) = (struct dropped){t, t->total, t->depth, true, "role"};
+            *vec_push(&s->dropped) =
+                (struct dropped){t, t->total, t->depth, true, by_role ? "role" : "purpose"};
     }
     s->tracks.n = n;
 }
@@ -344,9 +330,9 @@ static void finish_selection(const struct trajectory_input *in, const struct exp
     if (o->drop_retries)
         sort_by_path(&ret->tracks);
     if (o->purposes)
-        keep_purposes(ret, o->purposes);
+        keep_listed(ret, o, false);
     if (o->roles.p)
-        keep_roles(ret, o->roles);
+        keep_listed(ret, o, true);
     if (o->has_max_tokens)
         cut_tracks(in, ret, o->max_tokens);
     if (ret->tracks.n && (o->select == SELECT_LAST || o->select == SELECT_LONGEST))

@@ -23,16 +23,6 @@ void export_array(struct export *x, struct json_out *o, const char *key, enum ro
     rope_json(&x->rope, kind, p, n);
 }
 
-static void native_write_reward(const struct reward *r, struct json_out *o)
-{
-    json_out_obj(o);
-    for (size_t i = 0; r && i < r->members.n; i++) {
-        json_out_key_str(o, r->members.at[i].key);
-        json_out_raw(o, r->members.at[i].json);
-    }
-    json_out_end_obj(o);
-}
-
 void native_write_message(const struct trajectory *t, uint32_t i, struct json_out *o)
 {
     const struct json *m = &t->messages->items[i];
@@ -115,7 +105,7 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
         json_out_member_raw(o, "dropped_fields", remarks->dropped_fields);
     if (reward) {
         json_out_key(o, "reward");
-        native_write_reward(reward, o);
+        reward_put_members(reward, o);
     }
 }
 
@@ -128,7 +118,7 @@ static void put_turn_rewards(const struct trajectory *t, struct json_out *o)
         if (!r)
             continue;
         json_out_key_str(o, t->turns[i].checkpoint->response_id);
-        native_write_reward(r, o);
+        reward_put_members(r, o);
     }
     json_out_end_obj(o);
 }
@@ -189,7 +179,7 @@ void native_write_outcome(struct export *x, const struct trajectory *t, struct j
     json_out_key(o, "reward");
     reward_put(x->told, o);
     json_out_key(o, "reward_info");
-    native_write_reward(x->told, o);
+    reward_put_members(x->told, o);
     put_turn_rewards(t, o);
     json_out_key(o, "extra_fields");
     native_write_extra(x, t, o);

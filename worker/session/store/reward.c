@@ -126,3 +126,13 @@ void reward_put(const struct reward *r, struct json_out *o)
     else
         json_out_null(o);
 }
+
+void reward_put_members(const struct reward *r, struct json_out *o)
+{
+    json_out_obj(o);
+    for (size_t i = 0; r && i < r->members.n; i++) {
+        json_out_key_str(o, r->members.at[i].key);
+        json_out_raw(o, r->members.at[i].json);
+    }
+    json_out_end_obj(o);
+}

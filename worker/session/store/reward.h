@@ -42,6 +42,9 @@ bool reward_number(const struct reward *r, double *ret);
 /* Writes the value of a member: the number, or null if it is unknown. */
 void reward_put(const struct reward *r, struct json_out *o);
 
+/* Writes an object of the members, unchanged. r may be NULL: no members. */
+void reward_put_members(const struct reward *r, struct json_out *o);
+
 /* Finds the reward of a response, whose id must be present. Returns NULL if there is none. */
 struct reward *reward_find(const struct session *s, struct str response_id);
 

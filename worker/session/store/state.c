@@ -21,23 +21,12 @@ const char *session_phase_name(const struct session *s)
     return s->expired ? "expired" : names[s->phase];
 }
 
-/* Writes the members unchanged. */
-static void put_reward(struct json_out *o, const struct reward *r)
-{
-    json_out_obj(o);
-    for (size_t i = 0; i < r->members.n; i++) {
-        json_out_key_str(o, r->members.at[i].key);
-        json_out_raw(o, r->members.at[i].json);
-    }
-    json_out_end_obj(o);
-}
-
 static void put_rewards(struct json_out *o, const struct session *s)
 {
     json_out_key(o, "reward");
     reward_put(&s->reward, o);
     json_out_key(o, "reward_info");
-    put_reward(o, &s->reward);
+    reward_put_members(&s->reward, o);
     json_out_member_obj(o, "turn_rewards");
 }
 
@@ -367,7 +356,7 @@ MAY_PAUSE static int put_chains_and_rewards(struct state *x, struct err *e)
         const struct reward *r = x->session->checkpoint_rewards.at[i];
 
         json_out_key_str(x->out, r->response_id);
-        put_reward(x->out, r);
+        reward_put_members(r, x->out);
         if (telling_flow(x->telling, e))
             return -1;
     }
@@ -482,7 +471,7 @@ void session_write_row(const struct session *s, struct buf *json)
     json_out_key(&o, "reward");
     reward_put(&s->reward, &o);
     json_out_key(&o, "reward_info");
-    put_reward(&o, &s->reward);
+    reward_put_members(&s->reward, &o);
     session_put_loss_list(s, &o);
     json_out_end_obj(&o);
 }

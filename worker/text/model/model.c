@@ -150,17 +150,10 @@ static void load_special(struct model *m, const struct folder *f)
 
 /* --- ids that end a turn --- */
 
-/* Adds a stop id of that file once. Ids outside of the vocabulary are ignored, which the notes
- * mention. */
-static void add_stop(struct model *m, int64_t id, const char *file)
+void model_add_stop(struct model *m, int32_t id)
 {
     struct stop *at;
 
-    if (id < 0 || id >= (int64_t)tokenizer_vocab_size(m->tokenizer)) {
-        buf_printf(&m->notes, "%s: eos_token_id: %lld is ignored: no token has it\n", file,
-                   (long long)id);
-        return;
-    }
     for (size_t i = 0; i < m->n_stops; i++) {
         if (m->stops[i].id == id)
             return;
@@ -168,9 +161,20 @@ static void add_stop(struct model *m, int64_t id, const char *file)
     at = arena_alloc(&m->arena, (m->n_stops + 1) * sizeof(*at));
     if (m->n_stops)
         memcpy(at, m->stops, m->n_stops * sizeof(*at));
-    at[m->n_stops++] = (struct stop){
-        .id = (int32_t)id, .text = arena_str(&m->arena, tokenizer_text(m->tokenizer, (int32_t)id))};
+    at[m->n_stops++] =
+        (struct stop){.id = id, .text = arena_str(&m->arena, tokenizer_text(m->tokenizer, id))};
     m->stops = at;
+}
+
+/* Adds a stop id of that file. Ids outside of the vocabulary are ignored, which the notes mention.
+ */
+static void add_stop(struct model *m, int64_t id, const char *file)
+{
+    if (id >= 0 && id < (int64_t)tokenizer_vocab_size(m->tokenizer))
+        model_add_stop(m, (int32_t)id);
+    else
+        buf_printf(&m->notes, "%s: eos_token_id: %lld is ignored: no token has it\n", file,
+                   (long long)id);
 }
 
 enum { STOP_IDS_MAX = 256 };

@@ -135,6 +135,9 @@ struct rendering {
 int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
                struct err *e);
 
+/* Adds a stop id, unless the model has it. */
+void model_add_stop(struct model *m, int32_t id);
+
 /* Finds boundaries, stop ids and content_lists. A template that cannot be probed is reported, not
  * refused: its calls render the whole chat. */
 void model_probe(struct model *m, struct model_scratch *s);

@@ -345,22 +345,6 @@ static void list_roles(struct model *m)
 
 /* --- stop ids --- */
 
-static void add_probed_stop(struct model *m, int32_t id)
-{
-    struct stop *at;
-
-    for (size_t i = 0; i < m->n_stops; i++) {
-        if (m->stops[i].id == id)
-            return;
-    }
-    at = arena_alloc(&m->arena, (m->n_stops + 1) * sizeof(*at));
-    if (m->n_stops)
-        memcpy(at, m->stops, m->n_stops * sizeof(*at));
-    at[m->n_stops++] =
-        (struct stop){.id = id, .text = arena_str(&m->arena, tokenizer_text(m->tokenizer, id))};
-    m->stops = at;
-}
-
 /* Chooses a stop id if no known one is in the close: the first special token there, which the model
  * writes to end its turn. */
 static void stop_from_close(struct model *m)
@@ -383,7 +367,7 @@ static void stop_from_close(struct model *m)
         }
     }
     if (id >= 0)
-        add_probed_stop(m, id);
+        model_add_stop(m, id);
 }
 
 static bool stands_in(struct str text, struct str token)
