@@ -1,8 +1,9 @@
 /*
- * Writes the ids of a prompt (wire_write.h), which are most of a request's bytes: eight at a time
- * with AVX-512, else three digits at a time, from tables that stay in the nearest cache. A table of
- * whole ids is slower, because most of its lines are in no cache. The tables are made by the first
- * call, without a lock, so wire_ids may be called on the loop only.
+ * Writes the ids of a prompt (wire_write.h), which are most of a request's bytes: with AVX-512
+ * eight at a time, and sixteen if all are short, else three digits at a time, from tables that stay
+ * in the nearest cache. A table of whole ids is slower, because most of its lines are in no cache.
+ * The tables are made by the first call, without a lock, so wire_ids may be called on the loop
+ * only.
  */
 #include <string.h>
 
@@ -20,7 +21,8 @@ enum {
     GROUP = 1000, /* values of three digits */
     ID_MOST = 11, /* bytes of an id and its comma, at most */
     ID_BLOCK = 1024,
-    EIGHT = 8
+    EIGHT = 8,
+    SIXTEEN = 16
 };
 
 /* Text of an id in two words of 4 bytes: the digits before the last three, then those and a comma.
@@ -108,12 +110,20 @@ WIDE static inline __m512i three_digits(__m512i v)
                            _mm512_slli_epi32(ones, 16));
 }
 
-/* Writes eight ids below GROUP * GROUP, each with a comma, from 64 bits each: three digits, an
- * unused byte, three digits, the comma. Writes 64 bytes; what follows overwrites the surplus. */
-WIDE static inline char *write_eight(char *p, __m512i ids)
+/* Writes the chosen bytes of a text. Stores 64 bytes; what follows overwrites the surplus. */
+WIDE static inline char *write_chosen(char *p, uint64_t bytes, __m512i text)
+{
+    _mm512_storeu_si512(p, _mm512_maskz_compress_epi8(bytes, text));
+    return p + _mm_popcnt_u64(bytes);
+}
+
+/* Writes eight ids, each with a comma, from 64 bits each: three digits, an unused byte, three
+ * digits, the comma. */
+WIDE static inline char *write_eight(char *p, const int32_t *at)
 {
     const __m512i text = _mm512_set1_epi64(0x2c30303000303030); /* ",000 000", backwards */
     const __m512i last_digit = _mm512_set1_epi64((int64_t)1 << 55);
+    __m512i ids = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)at));
     /* 4294968 / 2^32: a thousandth */
     __m512i head = _mm512_srli_epi64(_mm512_mul_epu32(ids, _mm512_set1_epi64(4294968)), 32);
     __m512i tail = _mm512_sub_epi64(ids, _mm512_mul_epu32(head, _mm512_set1_epi64(GROUP)));
@@ -121,10 +131,26 @@ WIDE static inline char *write_eight(char *p, __m512i ids)
     /* sets all bits from the lowest one on, so the top bits of all bytes from the first digit on */
     __m512i from = _mm512_or_epi64(digits, last_digit);
     __m512i shown = _mm512_or_epi64(from, _mm512_sub_epi64(_mm512_setzero_si512(), from));
-    uint64_t bytes = _mm512_movepi8_mask(shown) & 0xf7f7f7f7f7f7f7f7;
 
-    _mm512_storeu_si512(p, _mm512_maskz_compress_epi8(bytes, _mm512_add_epi8(digits, text)));
-    return p + _mm_popcnt_u64(bytes);
+    if (RG_UNLIKELY(_mm512_cmpge_epu64_mask(ids, _mm512_set1_epi64((int64_t)GROUP * GROUP))))
+        return write_ids(p, (struct token_span){at, EIGHT});
+    return write_chosen(p, _mm512_movepi8_mask(shown) & 0xf7f7f7f7f7f7f7f7,
+                        _mm512_add_epi8(digits, text));
+}
+
+/* Writes sixteen ids. If all are below GROUP, such as bytes as tokens, each is made from 32 bits:
+ * three digits and the comma. */
+WIDE static inline char *write_sixteen(char *p, const int32_t *at)
+{
+    const __m512i text = _mm512_set1_epi32(0x2c303030); /* ",000", backwards */
+    __m512i ids = _mm512_loadu_si512(at), digits, from, shown;
+
+    if (_mm512_cmpge_epu32_mask(ids, _mm512_set1_epi32(GROUP)))
+        return write_eight(write_eight(p, at), at + EIGHT);
+    digits = three_digits(ids);
+    from = _mm512_or_epi32(digits, _mm512_set1_epi32(1 << 23)); /* the last digit */
+    shown = _mm512_or_epi32(from, _mm512_sub_epi32(_mm512_setzero_si512(), from));
+    return write_chosen(p, _mm512_movepi8_mask(shown), _mm512_add_epi8(digits, text));
 }
 
 /* Like write_ids. */
@@ -132,16 +158,10 @@ WIDE static char *write_ids_wide(char *p, struct token_span ids)
 {
     size_t i = 0;
 
-    for (; i + EIGHT <= ids.n; i += EIGHT) {
-        __m512i v =
-            _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)(ids.at + i)));
-
-        if (RG_LIKELY(_mm512_cmplt_epu64_mask(v, _mm512_set1_epi64((int64_t)GROUP * GROUP)) ==
-                      0xff))
-            p = write_eight(p, v);
-        else
-            p = write_ids(p, (struct token_span){ids.at + i, EIGHT});
-    }
+    for (; i + SIXTEEN <= ids.n; i += SIXTEEN)
+        p = write_sixteen(p, ids.at + i);
+    for (; i + EIGHT <= ids.n; i += EIGHT)
+        p = write_eight(p, ids.at + i);
     return write_ids(p, (struct token_span){ids.at + i, ids.n - i});
 }
 
@@ -159,7 +179,7 @@ static char *write_ids_wide(char *p, struct token_span ids)
 
 #endif
 
-/* Appends a block. Reserves what it can take, which write_eight does not exceed. If there is less
+/* Appends a block. Reserves what it can take, which write_chosen does not exceed. If there is less
  * space, also reserves `rest` bytes for what follows. */
 static void add_block(struct buf *b, struct token_span block, size_t rest)
 {
