@@ -55,9 +55,8 @@ struct task {
     struct helper_job *job; /* NULL: no thread works for the task */
     struct helpers *pool;   /* the threads that run `job` */
     uint64_t since_us, until_us, turns;
-    unsigned shields;
     int atomic;
-    bool cancelled, ended, lost;
+    bool shielded, cancelled, ended, lost;
     void (*on_lost)(void *ctx);
     void *lost_ctx;
 };
@@ -244,7 +243,7 @@ uint64_t task_turns(void)
 /* Reports whether the next pause or wait fails. */
 static bool is_cancelled(const struct task *t)
 {
-    return t->cancelled && t->shields == 0;
+    return t->cancelled && !t->shielded;
 }
 
 static void yield_to_outer(struct task *t, uint64_t now_us, const void *place)
@@ -304,7 +303,7 @@ void waiter_on_event(void *waiter)
 void task_cancel(struct task *t)
 {
     t->cancelled = true;
-    if (t->shields > 0 || t->lost)
+    if (t->shielded || t->lost)
         return;
     /* while the loop is ending, the threads may have ended, except those that hang */
     if (t->job && !t->all->ending)
@@ -316,13 +315,7 @@ void task_cancel(struct task *t)
 void task_shield(void)
 {
     if (task_running)
-        task_running->shields++;
-}
-
-void task_unshield(void)
-{
-    if (task_running)
-        task_running->shields--;
+        task_running->shielded = true;
 }
 
 void task_atomic(int delta)

@@ -126,10 +126,9 @@ void task_on_lost(void (*fn)(void *ctx), void *ctx);
 /* Makes the next pause or wait of t return -1. */
 void task_cancel(struct task *t);
 
-/* Protects the task from cancellation until as many task_unshield calls. For a function that
- * changes several things, from its first change on. */
+/* Protects the task from cancellation until it ends. For a function that changes several things,
+ * from its first change on. */
 void task_shield(void);
-void task_unshield(void);
 
 /* +1: functions called from here may neither pause nor wait (a CHECK). -1 ends that. For callbacks
  * of others, which run on the task's stack. */

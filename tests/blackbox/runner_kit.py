@@ -35,7 +35,6 @@ class Runner:
                         "work-dir": f"{self.folder}/work", "grace": "5s", **options}
         self.env = dict(os.environ)
         self.process = None
-        self.faults_allowed = False
 
     def start(self):
         self.log_file = open(f"{self.folder}/log", "ab")

@@ -166,11 +166,6 @@ void numbers_f32(struct buf *b, const float *v, size_t n)
     RUN_OF(p = put_f32(p, v[i]))
 }
 
-void number_f32(struct buf *b, float v)
-{
-    numbers_f32(b, &v, 1);
-}
-
 void numbers_bits(struct buf *b, const uint8_t *v, size_t n)
 {
     char *p;

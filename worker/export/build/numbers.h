@@ -19,7 +19,4 @@ void numbers_f32(struct buf *b, const float *v, size_t n);
 void numbers_bits(struct buf *b, const uint8_t *v, size_t n);
 void numbers_bools(struct buf *b, const uint8_t *v, size_t n);
 
-/* Writes one float32; null if it is not finite. */
-void number_f32(struct buf *b, float v);
-
 #endif

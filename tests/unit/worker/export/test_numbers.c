@@ -8,7 +8,7 @@ static void check(float v, const char *want)
 {
     struct buf b = {0};
 
-    number_f32(&b, v);
+    numbers_f32(&b, &v, 1);
     buf_add_c(&b, 0);
     if (want)
         cr_expect_str_eq(b.p, want);
