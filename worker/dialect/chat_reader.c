@@ -57,15 +57,13 @@ static int read_custom_call(struct arena *a, const struct json *v, const char *p
     char at[FIELD_PATH_MAX];
 
     if (!name.len)
-        return err_field(e, path_at(at, "%s.custom.name", path),
-                         "%s.custom.name must be a non-empty string", path);
+        return field_fail(e, "must be a non-empty string", "%s.custom.name", path);
     if (id.len > REQUEST_CALL_TEXT_MAX)
         return field_call_text(path_at(at, "%s.id", path), id, e);
     if (name.len > REQUEST_CALL_TEXT_MAX)
         return field_call_text(path_at(at, "%s.custom.name", path), name, e);
     if (!json_is(input, JSON_STRING))
-        return err_field(e, path_at(at, "%s.custom.input", path),
-                         "%s.custom.input must be a string", path);
+        return field_fail(e, "must be a string", "%s.custom.input", path);
     *ret = tool_call_json(a, id, name, freeform_arguments(a, input));
     return 0;
 }
@@ -84,15 +82,13 @@ static int read_call(struct arena *a, const struct json *v, const char *path, st
     if (!json_is(v, JSON_OBJECT))
         return err_field(e, path, "%s must be an object", path);
     if (!json_is_null(json_get(v, "id")) && !id.p)
-        return err_field(e, path_at(at, "%s.id", path), "%s.id must be a string", path);
+        return field_fail(e, "must be a string", "%s.id", path);
     if (!f && json_is(json_get(v, "custom"), JSON_OBJECT))
         return read_custom_call(a, v, path, ret, e);
     if (!json_is(f, JSON_OBJECT))
-        return err_field(e, path_at(at, "%s.function", path), "%s.function must be an object",
-                         path);
+        return field_fail(e, "must be an object", "%s.function", path);
     if (!name.len)
-        return err_field(e, path_at(at, "%s.function.name", path),
-                         "%s.function.name must be a non-empty string", path);
+        return field_fail(e, "must be a non-empty string", "%s.function.name", path);
     if (id.len > REQUEST_CALL_TEXT_MAX)
         return field_call_text(path_at(at, "%s.id", path), id, e);
     if (name.len > REQUEST_CALL_TEXT_MAX)
@@ -103,8 +99,7 @@ static int read_call(struct arena *a, const struct json *v, const char *path, st
         *ret =
             tool_call_json(a, id, name, json_is_null(arguments) ? STR("") : json_string(arguments));
     else
-        return err_field(e, path_at(at, "%s.function.arguments", path),
-                         "%s.function.arguments must be a string", path);
+        return field_fail(e, "must be a string", "%s.function.arguments", path);
     return 0;
 }
 
@@ -118,8 +113,7 @@ static int read_calls(struct arena *a, const struct json *list, uint32_t at, str
     if (json_is_null(list))
         return 0;
     if (list->kind != JSON_ARRAY)
-        return err_field(e, path_at(path, "messages[%u].tool_calls", at),
-                         "messages[%u].tool_calls must be a list", at);
+        return field_fail(e, "must be a list", "messages[%u].tool_calls", at);
     for (uint32_t i = 0; i < list->n; i++) {
         struct json call = json_empty(JSON_NULL);
 
@@ -153,11 +147,9 @@ static int read_refusal(struct arena *a, const struct json *v, uint32_t at, stru
 {
     struct str refusal = json_string(json_get(v, "refusal"));
     struct grown text = {0};
-    char path[FIELD_PATH_MAX];
 
     if (!json_is_null(json_get(v, "audio")))
-        return err_field(e, path_at(path, "messages[%u].audio", at),
-                         "messages[%u].audio cannot be read: the model takes text only", at);
+        return field_fail(e, "cannot be read: the model takes text only", "messages[%u].audio", at);
     if (refusal.len) {
         grown_add(a, &text, json_string(content));
         grown_add(a, &text, refusal);
@@ -213,8 +205,7 @@ static int read_tool_result(struct arena *a, const struct json *v, uint32_t at, 
     /* some harnesses omit the id, and the legacy role "function" has none: then the order of
      * results decides */
     if (!id.p && !json_is_null(given))
-        return err_field(e, path_at(path, "messages[%u].tool_call_id", at),
-                         "messages[%u].tool_call_id must be a string", at);
+        return field_fail(e, "must be a string", "messages[%u].tool_call_id", at);
     if (id.len > REQUEST_CALL_TEXT_MAX)
         return field_call_text(path_at(path, "messages[%u].tool_call_id", at), id, e);
     if (read_content(a, json_get(v, "content"), at, false, &content, e))
@@ -231,11 +222,9 @@ static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct
 {
     const struct json *content = json_get(v, "content");
     struct json text;
-    char path[FIELD_PATH_MAX];
 
     if (json_is_null(content))
-        return err_field(e, path_at(path, "messages[%u].content", at),
-                         "messages[%u].content is missing", at);
+        return field_fail(e, "is missing", "messages[%u].content", at);
     if (read_content(a, content, at, false, &text, e))
         return -1;
     *ret = json_message(a, arena_cstr(a, json_string(json_get(v, "role"))), text);
@@ -248,12 +237,10 @@ static int read_chat_message(struct arena *a, const struct json *v, uint32_t at,
 {
     struct str role = json_string(json_get(v, "role"));
     const struct json *name = json_get(v, "name");
-    char path[FIELD_PATH_MAX];
     int r;
 
     if (!json_is(v, JSON_OBJECT))
-        return err_field(e, path_at(path, "messages[%u]", at), "messages[%u] must be an object",
-                         at);
+        return field_fail(e, "must be an object", "messages[%u]", at);
     if (str_eq_c(role, "assistant"))
         r = read_assistant(a, v, at, ret, e);
     else if (str_eq_c(role, "tool") || str_eq_c(role, "function"))
@@ -261,13 +248,11 @@ static int read_chat_message(struct arena *a, const struct json *v, uint32_t at,
     else if (str_eq_c(role, "system") || str_eq_c(role, "developer") || str_eq_c(role, "user"))
         r = read_plain(a, v, at, ret, e);
     else
-        return err_field(e, path_at(path, "messages[%u].role", at),
-                         "messages[%u].role must be system, developer, user, assistant or tool",
-                         at);
+        return field_fail(e, "must be system, developer, user, assistant or tool",
+                          "messages[%u].role", at);
     if (r == 0 && !json_is_null(name)) {
         if (name->kind != JSON_STRING)
-            return err_field(e, path_at(path, "messages[%u].name", at),
-                             "messages[%u].name must be a string", at);
+            return field_fail(e, "must be a string", "messages[%u].name", at);
         json_put(a, ret, "name", *name);
     }
     return r;
@@ -343,20 +328,17 @@ static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *too
     const struct json *f = json_get(v, "function");
     const struct json *parameters = json_get(f, "parameters");
     struct str name;
-    char path[FIELD_PATH_MAX];
 
     if (!json_is(v, JSON_OBJECT))
-        return err_field(e, path_at(path, "tools[%u]", i), "tools[%u] must be an object", i);
+        return field_fail(e, "must be an object", "tools[%u]", i);
     if (!type.p)
-        return err_field(e, path_at(path, "tools[%u].type", i), "tools[%u].type must be a string",
-                         i);
+        return field_fail(e, "must be a string", "tools[%u].type", i);
     if (str_eq_c(type, "custom")) {
         const struct json *custom = json_get(v, "custom");
 
         name = json_string(json_get(custom, "name"));
         if (!name.len)
-            return err_field(e, path_at(path, "tools[%u].custom.name", i),
-                             "tools[%u].custom.name must be a non-empty string", i);
+            return field_fail(e, "must be a non-empty string", "tools[%u].custom.name", i);
         tools_add_freeform(tools, name, json_get(custom, "description"));
         return 0;
     }
@@ -364,11 +346,9 @@ static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *too
         return 0;
     name = json_string(json_get(f, "name"));
     if (!name.len)
-        return err_field(e, path_at(path, "tools[%u].function.name", i),
-                         "tools[%u].function.name must be a non-empty string", i);
+        return field_fail(e, "must be a non-empty string", "tools[%u].function.name", i);
     if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
-        return err_field(e, path_at(path, "tools[%u].function.parameters", i),
-                         "tools[%u].function.parameters must be an object", i);
+        return field_fail(e, "must be an object", "tools[%u].function.parameters", i);
     tools_add_as_sent(tools, name, as_sent(tools->names.arena, v));
     return 0;
 }
@@ -397,7 +377,6 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
     const struct json *list;
     const struct json *choice = json_get(body, "function_call");
     struct tool_list tools = tool_list_in(a);
-    char path[FIELD_PATH_MAX];
 
     if (field_kind(body, "functions", JSON_ARRAY, &list, e))
         return -1;
@@ -408,8 +387,7 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
         struct str name = json_string(json_get(f, "name"));
 
         if (!name.len)
-            return err_field(e, path_at(path, "functions[%u].name", i),
-                             "functions[%u].name must be a non-empty string", i);
+            return field_fail(e, "must be a non-empty string", "functions[%u].name", i);
         tools_add(&tools, name, json_get(f, "description"), json_get(f, "parameters"));
     }
     if (tools.all.n)

@@ -21,21 +21,17 @@ static int read_anthropic_tool(const struct json *v, uint32_t i, struct tool_lis
     struct str type = json_string(json_get(v, "type"));
     struct str name = json_string(json_get(v, "name"));
     const struct json *schema = json_get(v, "input_schema");
-    char path[FIELD_PATH_MAX];
 
     if (!json_is(v, JSON_OBJECT))
-        return err_field(e, path_at(path, "tools[%u]", i), "tools[%u] must be an object", i);
+        return field_fail(e, "must be an object", "tools[%u]", i);
     if (!json_is_null(json_get(v, "type")) && !type.p)
-        return err_field(e, path_at(path, "tools[%u].type", i), "tools[%u].type must be a string",
-                         i);
+        return field_fail(e, "must be a string", "tools[%u].type", i);
     if (type.p && !str_eq_c(type, "custom"))
         return 0;
     if (!name.len)
-        return err_field(e, path_at(path, "tools[%u].name", i),
-                         "tools[%u].name must be a non-empty string", i);
+        return field_fail(e, "must be a non-empty string", "tools[%u].name", i);
     if (!json_is(schema, JSON_OBJECT))
-        return err_field(e, path_at(path, "tools[%u].input_schema", i),
-                         "tools[%u].input_schema must be an object", i);
+        return field_fail(e, "must be an object", "tools[%u].input_schema", i);
     tools_add(tools, name, json_get(v, "description"), schema);
     return 0;
 }

@@ -36,18 +36,17 @@ static int part_text(const struct json *part, const char *path, uint32_t i, stru
 
     *ret = (struct str){0};
     if (!json_is(part, JSON_OBJECT))
-        return err_field(e, path_at(at, "%s[%u]", path, i), "%s[%u] must be an object", path, i);
+        return field_fail(e, "must be an object", "%s[%u]", path, i);
     if (!type.p)
-        return err_field(e, path_at(at, "%s[%u].type", path, i), "%s[%u].type must be a string",
-                         path, i);
+        return field_fail(e, "must be a string", "%s[%u].type", path, i);
     if (!refusal && !is_text_part(type))
         return err_field(e, path_at(at, "%s[%u].type", path, i),
                          "%s[%u].type is '%.*s', but the model takes text only", path, i,
                          (int)MIN_OF(type.len, 60), type.p);
     *ret = json_string(json_get(part, refusal ? "refusal" : "text"));
     if (!ret->p)
-        return err_field(e, path_at(at, "%s[%u].%s", path, i, refusal ? "refusal" : "text"),
-                         "%s[%u].%s must be a string", path, i, refusal ? "refusal" : "text");
+        return field_fail(e, "must be a string", "%s[%u].%s", path, i,
+                          refusal ? "refusal" : "text");
     return 0;
 }
 

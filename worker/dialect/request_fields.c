@@ -91,6 +91,17 @@ const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
     return out;
 }
 
+int field_fail(struct err *e, const char *what, const char *fmt, ...)
+{
+    char path[2 * FIELD_PATH_MAX];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(path, sizeof(path), fmt, ap);
+    va_end(ap);
+    return err_field(e, path, "%s %s", path, what);
+}
+
 /* --- members that all dialects share --- */
 
 /* Returns a copy of a header's value in the arena, since a call may outlive its exchange. */
@@ -312,8 +323,7 @@ int request_format(struct arena *a, const struct json *format, const char *path,
         return 0;
     if (str_eq_c(type, "json_schema") &&
         !json_is(json_get(json_get(format, "json_schema"), "schema"), JSON_OBJECT))
-        return err_field(e, path_at(at, "%s.json_schema.schema", path),
-                         "%s.json_schema.schema must be an object", path);
+        return field_fail(e, "must be an object", "%s.json_schema.schema", path);
     if (str_eq_c(type, "json_schema") &&
         schema_check(json_get(json_get(format, "json_schema"), "schema"),
                      path_at(at, "%s.json_schema.schema", path), e))
@@ -343,7 +353,7 @@ int request_flat_format(struct arena *a, const struct json *format, const char *
     if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
         return request_format(a, format, path, req, e);
     if (!json_is(json_get(format, "schema"), JSON_OBJECT))
-        return err_field(e, path_at(at, "%s.schema", path), "%s.schema must be an object", path);
+        return field_fail(e, "must be an object", "%s.schema", path);
     if (schema_check(json_get(format, "schema"), path_at(at, "%s.schema", path), e))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
@@ -460,12 +470,11 @@ int request_allowed(struct arena *a, const struct json *choice, const char *path
     struct str mode = json_string(json_get(choice, "mode"));
     struct json names = json_empty(JSON_ARRAY);
     struct lookup callable = {.arena = a};
-    char at[FIELD_PATH_MAX];
 
     if (!json_is(list, JSON_ARRAY))
-        return err_field(e, path_at(at, "%s.tools", path), "%s.tools must be a list", path);
+        return field_fail(e, "must be a list", "%s.tools", path);
     if (!str_eq_c(mode, "auto") && !str_eq_c(mode, "required"))
-        return err_field(e, path_at(at, "%s.mode", path), "%s.mode must be auto or required", path);
+        return field_fail(e, "must be auto or required", "%s.mode", path);
     for (uint32_t i = 0; json_at(req->callable, i); i++)
         (void)lookup_add(&callable, tool_name_of(json_at(req->callable, i)), i);
     for (uint32_t i = 0; i < list->n; i++) {
@@ -484,7 +493,6 @@ int request_allowed(struct arena *a, const struct json *choice, const char *path
         return 0;
     req->tool_choice = CHOICE_REQUIRED;
     if (!names.n)
-        return err_field(e, path_at(at, "%s.tools", path), "%s.tools names none of the tools",
-                         path);
+        return field_fail(e, "names none of the tools", "%s.tools", path);
     return 0;
 }

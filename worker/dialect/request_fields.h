@@ -126,6 +126,9 @@ void spoken_flush(struct arena *a, struct spoken *s, struct json *messages);
 /* Formats a field's path for errors into `out`, and returns it. Truncates long paths. */
 const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...) RG_PRINTF(2, 3);
 
+/* Fails with ERR_INVALID about the field at the formatted path: "PATH what". Returns -1. */
+int field_fail(struct err *e, const char *what, const char *fmt, ...) RG_PRINTF(3, 4);
+
 /* Marks the request as a compaction in its label, for any agent. */
 void request_compacts(struct arena *a, struct chat_request *req);
 

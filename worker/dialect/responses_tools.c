@@ -42,7 +42,7 @@ static int read_response_tool(struct tools_reader *l, const struct json *v, cons
     if (!json_is(v, JSON_OBJECT))
         return err_field(e, path, "%s must be an object", path);
     if (!type.p)
-        return err_field(e, path_at(at, "%s.type", path), "%s.type must be a string", path);
+        return field_fail(e, "must be a string", "%s.type", path);
     if (name.len > TOOL_NAME_MAX)
         return err_field(e, path_at(at, "%s.name", path),
                          "%s.name has %zu bytes, but a name may have %d at most", path, name.len,
@@ -65,11 +65,9 @@ static int read_response_tool(struct tools_reader *l, const struct json *v, cons
         return 0;
     }
     if (!name.len)
-        return err_field(e, path_at(at, "%s.name", path), "%s.name must be a non-empty string",
-                         path);
+        return field_fail(e, "must be a non-empty string", "%s.name", path);
     if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
-        return err_field(e, path_at(at, "%s.parameters", path), "%s.parameters must be an object",
-                         path);
+        return field_fail(e, "must be an object", "%s.parameters", path);
     name = responses_flat_name(l->given, space, name);
     if (str_eq_c(type, "custom"))
         tools_add_freeform(&l->list, name, json_get(v, "description"));
