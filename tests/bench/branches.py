@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Conversations for scripts/profile, whose binary counts the branches that it takes: growing ones in three dialects, streamed and
-not, with tools to call, over the built-in engine and a stub SGLang, with bytes as tokens and with a small tokenizer.
+not, with tools to call, over the built-in engine and a stub SGLang, with bytes as tokens and with a small tokenizer. An argument
+is the number of turns.
 """
 import pathlib
+import sys
 import tempfile
 
 import order
@@ -10,7 +12,7 @@ from scenes_kit import g
 from stub_engines import StubEngine
 import vision_kit
 
-TURNS = 20
+TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 
 
 def play(**settings):

@@ -159,6 +159,13 @@ def test_unequal_nodes_of_one_array_have_ids_of_their_own(tmp_path):
 
 # --- beside the tests ---
 
+def test_the_conversations_of_a_profile_run():
+    """scripts/profile, with which packages are built, counts branches in them. One turn shows that none fails."""
+    done = subprocess.run([sys.executable, g.ROOT / "tests/bench/branches.py", "1"], capture_output=True, text=True,
+                          timeout=g.PATIENCE * 60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_what_runs_beside_others_stands_behind_them_and_ends_as_its_command():
     """Its own session, for the kernel may share the processor out by sessions."""
     done = subprocess.run([g.ROOT / "scripts/beside", "bash", "-c", "chrt -p $$; nice; ps -o sid= -p $$; echo $$; exit 7"],
