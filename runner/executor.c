@@ -11,17 +11,12 @@
  * after the other. All except the last are answered at once and are not repeated. Otherwise the
  * first attempts would be named again and again while the last ones wait.
  *
- * There are three waits:
- *
- * CLAIM_WAIT_S: how long the gateway keeps a claim without work. It is long, because work ends it
- * at once.
- *
- * RENEW_WAIT_MS: how long the gateway keeps a renewal if no attempt must end. It is short, because
- * a lease counts from the end of the wait: a longer wait would detect a lost executor later.
- *
- * REPEAT_MS: how long the executor waits before the next renewal if the answer named only attempts
- * that are ending already. The gateway answers those at once, so without a pause the two would
- * exchange messages without end.
+ * Three waits:
+ *   CLAIM_WAIT_S   The gateway keeps a claim without work. Long: work ends it at once.
+ *   RENEW_WAIT_MS  The gateway keeps a renewal if no attempt must end. Short: a lease counts from
+ *                  the end of the wait.
+ *   REPEAT_MS      The executor waits before it repeats a renewal whose answer named only
+ *                  attempts that end already. The gateway answers those at once.
  *
  * The end: drain withdraws the claims, waits for the attempts, stops them when the grace is over,
  * and leaves the loop when neither attempts nor `busy` work are left.

@@ -32,10 +32,12 @@
  *             is deleted before the journal forgets the session, because a log without a session
  *             would be read back.
  *   doubt     The place was claimed in doubt (fleet_store.h). `mark` gets each of its sessions
- * before requests do. The place is whole after all marks are in the store. replaced  The keeper has
- * renewed the place at another server than the one that was compared: the lengths are compared
- * again. A place is whole when the store has all of its records under its epoch. Answers also wait
- * until place_table_may_answer is true.
+ *             before requests do. The place is whole after all marks are in the store.
+ *   replaced  The keeper has renewed the place at another server than the one that was compared:
+ *             the lengths are compared again.
+ *
+ * A place is whole when the store has all of its records under its epoch. Answers also wait until
+ * place_table_may_answer is true.
  */
 #ifndef RG_FLEET_SECOND_COPY_H
 #define RG_FLEET_SECOND_COPY_H

@@ -64,17 +64,22 @@ static void add_escaped(struct buf *out, struct str text)
     buf_done(&quoted);
 }
 
+static void add_clean(struct upstream_call *call, struct str text)
+{
+    if (call->custom && !call->has_arguments)
+        buf_puts(&call->waiting, input_head);
+    if (call->custom)
+        add_escaped(&call->waiting, text);
+    else
+        buf_add_str(&call->waiting, text);
+}
+
 static void add_arguments(struct upstream_calls *c, struct upstream_call *call, struct str text)
 {
     struct buf clean = {0};
 
     surrogates_add(&call->surrogates, text, &clean);
-    if (call->custom && !call->has_arguments)
-        buf_puts(&call->waiting, input_head);
-    if (call->custom)
-        add_escaped(&call->waiting, buf_str(&clean));
-    else
-        buf_add_str(&call->waiting, buf_str(&clean));
+    add_clean(call, buf_str(&clean));
     if (!call->custom)
         extent_add(&call->extent, buf_str(&clean));
     call->has_arguments = true;
@@ -87,12 +92,7 @@ static void end_arguments(struct upstream_call *call)
     struct buf clean = {0};
 
     surrogates_end(&call->surrogates, &clean);
-    if (call->custom && !call->has_arguments)
-        buf_puts(&call->waiting, input_head);
-    if (call->custom)
-        add_escaped(&call->waiting, buf_str(&clean));
-    else
-        buf_add_str(&call->waiting, buf_str(&clean));
+    add_clean(call, buf_str(&clean));
     if (call->custom)
         buf_puts(&call->waiting, input_tail);
     buf_done(&clean);
