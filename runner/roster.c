@@ -476,13 +476,8 @@ static const struct json *value_at(const struct json *input, struct str place)
 
     if (place.len != 7)
         rest = str_sub(place, 7, place.len - 8);
-
-    while (v && rest.len > 0) {
-        size_t dot = str_find(rest, STR("."), 0);
-
-        v = step_into(v, str_sub(rest, 0, MIN_OF(dot, rest.len)));
-        rest = dot == SIZE_MAX ? STR("") : str_sub(rest, dot + 1, rest.len);
-    }
+    while (v && rest.len > 0)
+        v = step_into(v, str_cut(&rest, '.'));
     return v;
 }
 

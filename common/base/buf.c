@@ -30,6 +30,11 @@ char *buf_reserve(struct buf *b, size_t more)
     return b->p + b->len;
 }
 
+void buf_add_up_to(struct buf *b, struct str s, size_t max)
+{
+    buf_add_str(b, str_sub(s, 0, max > b->len ? max - b->len : 0));
+}
+
 void buf_consume(struct buf *b, size_t n)
 {
     CHECK(n <= b->len);

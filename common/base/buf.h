@@ -69,6 +69,9 @@ static inline void buf_add_str(struct buf *b, struct str s)
     buf_add(b, s.p, s.len);
 }
 
+/* Appends s, or the part of it with which b has max bytes. */
+void buf_add_up_to(struct buf *b, struct str s, size_t max);
+
 /* Sets the content to s, which is not of b. */
 static inline void buf_set(struct buf *b, struct str s)
 {

@@ -62,6 +62,18 @@ struct str str_trim(struct str s)
     return s;
 }
 
+bool str_has_only(struct str s, const char *marks)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              (c && strchr(marks, c))))
+            return false;
+    }
+    return true;
+}
+
 struct str str_cut(struct str *rest, char mark)
 {
     size_t end = str_find(*rest, str_of(&mark, 1), 0);

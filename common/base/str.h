@@ -85,6 +85,9 @@ size_t str_find(struct str s, struct str needle, size_t from);
 /* Returns s without leading and trailing spaces, tabs, CR and LF. */
 struct str str_trim(struct str s);
 
+/* Reports whether all bytes are ASCII letters, digits or bytes of `marks`. */
+bool str_has_only(struct str s, const char *marks);
+
 /* Returns the text up to the next mark, and removes it from *rest with the mark. Without a mark
  * that is all, and *rest becomes absent. */
 struct str str_cut(struct str *rest, char mark);

@@ -26,15 +26,12 @@ static struct str percent_decode(struct arena *a, struct str s)
 bool query_split(struct str *left, struct str *ret_name, struct str *ret_value)
 {
     while (left->len > 0) {
-        size_t amp = str_find(*left, STR("&"), 0);
-        struct str pair = str_sub(*left, 0, amp == SIZE_MAX ? left->len : amp);
-        size_t eq = str_find(pair, STR("="), 0);
+        struct str pair = str_cut(left, '&');
 
-        *left = str_sub(*left, pair.len + 1, SIZE_MAX);
         if (pair.len == 0)
             continue;
-        *ret_name = str_sub(pair, 0, eq == SIZE_MAX ? pair.len : eq);
-        *ret_value = eq == SIZE_MAX ? STR("") : str_sub(pair, eq + 1, SIZE_MAX);
+        *ret_name = str_cut(&pair, '=');
+        *ret_value = pair.p ? pair : STR("");
         return true;
     }
     return false;

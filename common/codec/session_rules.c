@@ -20,14 +20,7 @@ static const struct input_rule rows[] = {
 /* Trainers cut keys at '_', and ids are in paths. */
 bool session_rules_is_group_id(struct str text)
 {
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.p[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '.' || c == '-'))
-            return false;
-    }
-    return text.len > 0 && text.len <= GROUP_ID_MAX;
+    return text.len > 0 && text.len <= GROUP_ID_MAX && str_has_only(text, ".-");
 }
 
 int session_rules_branch(const struct json *options, const char *history, struct err *e)

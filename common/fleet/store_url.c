@@ -33,16 +33,6 @@ static int refuse_password(struct err *e)
                    "read; write it to a file and name that with password_file");
 }
 
-/* Cuts what precedes the first `mark` off the text; the whole text if there is no mark. */
-static struct str cut_until(struct str *text, struct str mark)
-{
-    size_t at = str_find(*text, mark, 0);
-    struct str head = str_sub(*text, 0, at);
-
-    *text = at == SIZE_MAX ? str_of(NULL, 0) : str_sub(*text, at + mark.len, text->len);
-    return head;
-}
-
 static bool has_only(struct str text, const char *bytes)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -58,7 +48,7 @@ static int read_user(struct store_url *u, struct str *text, struct err *e)
 
     if (str_find(*text, STR("@"), 0) == SIZE_MAX)
         return 0;
-    user = cut_until(text, STR("@"));
+    user = str_cut(text, '@');
     if (str_find(user, STR(":"), 0) != SIZE_MAX || str_find(*text, STR("@"), 0) != SIZE_MAX)
         return refuse_password(e);
     if (user.len == 0)
@@ -103,8 +93,8 @@ static int read_option(struct store_url *u, struct str name, struct str value, s
 static int read_options(struct store_url *u, struct str options, struct err *e)
 {
     while (options.len > 0) {
-        struct str value = cut_until(&options, STR("&"));
-        struct str name = cut_until(&value, STR("="));
+        struct str value = str_cut(&options, '&');
+        struct str name = str_cut(&value, '=');
 
         if (read_option(u, name, value, e))
             return -1;
@@ -123,7 +113,7 @@ static int read_url(struct store_url *u, struct str text, struct err *e)
     struct str options = text, db, rest;
     uint64_t number = 0;
 
-    rest = cut_until(&options, STR("?"));
+    rest = str_cut(&options, '?');
     if (str_find(rest, STR(","), 0) != SIZE_MAX || str_find(options, STR(",redis"), 0) != SIZE_MAX)
         return refuse_unseen(e, "it has a comma, but a fleet has one server");
     if (str_find(str_sub(options, 0, str_find(options, STR("="), 0)), STR("@"), 0) != SIZE_MAX)
@@ -131,11 +121,11 @@ static int read_url(struct store_url *u, struct str text, struct err *e)
     u->tls = str_starts(rest, STR("rediss://"));
     if (!u->tls && !str_starts(rest, STR("redis://")))
         return refuse(e, "it begins with neither redis:// nor rediss://", STR(""));
-    (void)cut_until(&rest, STR("://"));
+    rest = str_sub(rest, u->tls ? 9 : 8, SIZE_MAX);
     if (read_user(u, &rest, e))
         return -1;
     db = rest;
-    rest = cut_until(&db, STR("/"));
+    rest = str_cut(&db, '/');
     if (db.len > 0 && str_to_u64(db, 1000000, &number))
         return refuse_unseen(e, "the database is no number from 0 to 1000000");
     u->db = (uint32_t)number;

@@ -28,17 +28,12 @@ static enum content_coding coding_of(struct str name)
 
 enum content_coding content_coding_add(enum content_coding had, struct str value)
 {
-    size_t at = 0;
-
-    while (at <= value.len) {
-        size_t comma = str_find(value, STR(","), at);
-        size_t end = comma == SIZE_MAX ? value.len : comma;
-        enum content_coding next = coding_of(str_trim(str_sub(value, at, end)));
+    do {
+        enum content_coding next = coding_of(str_trim(str_cut(&value, ',')));
 
         if (next != CODING_IDENTITY)
             had = had == CODING_IDENTITY ? next : CODING_UNKNOWN;
-        at = end + 1;
-    }
+    } while (value.p);
     return had;
 }
 

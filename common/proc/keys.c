@@ -300,16 +300,7 @@ bool keys_is_form(struct str text)
 /* Reports whether the name is valid in an executor's key, where it is between two dashes. */
 static bool executor_name_fine(struct str name)
 {
-    if (name.len == 0 || name.len > KEY_EXECUTOR_MAX)
-        return false;
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.p[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '-' || c == '.'))
-            return false;
-    }
-    return true;
+    return name.len > 0 && name.len <= KEY_EXECUTOR_MAX && str_has_only(name, "-.");
 }
 
 /* Writes the key of a name that is not a session id. */
@@ -340,13 +331,26 @@ void keys_make_service(const struct keys *k, char ret_text[KEY_TEXT_MAX])
     write_named(k, KEY_ADMIN, 's', STR("dispatcher"), ret_text);
 }
 
+/* Reports whether the key ends with the MAC of one of the secrets. */
+static bool has_mac(const struct keys *k, enum key_scope scope, struct str name, struct str key)
+{
+    bool good = false;
+
+    for (size_t i = 0; i < k->n_secrets; i++) {
+        char mac[KEY_MAC_LEN + 1];
+
+        mac_hex(&k->secrets[i], scope, name, mac);
+        good |= mbedtls_ct_memcmp(mac, key.p + key.len - KEY_MAC_LEN, KEY_MAC_LEN) == 0;
+    }
+    return good;
+}
+
 /* Verifies an executor's or the service's key: rgx-NAME-MAC, rgs-dispatcher-MAC. */
 static enum key_scope check_named_key(const struct keys *k, struct str text, struct str *ret_name)
 {
     bool service = str_starts(text, STR("rgs-"));
     enum key_scope scope = service ? KEY_ADMIN : KEY_EXECUTOR;
     struct str name;
-    int good = 0;
 
     if ((!service && !str_starts(text, STR("rgx-"))) || text.len < 4 + 1 + 1 + KEY_MAC_LEN)
         return KEY_NONE;
@@ -354,13 +358,7 @@ static enum key_scope check_named_key(const struct keys *k, struct str text, str
     if (name.p[name.len] != '-' || !executor_name_fine(name) ||
         (service && !str_eq_c(name, "dispatcher")))
         return KEY_NONE;
-    for (size_t i = 0; i < k->n_secrets; i++) {
-        char mac[KEY_MAC_LEN + 1];
-
-        mac_hex(&k->secrets[i], scope, name, mac);
-        good |= mbedtls_ct_memcmp(mac, text.p + text.len - KEY_MAC_LEN, KEY_MAC_LEN) == 0;
-    }
-    if (!good)
+    if (!has_mac(k, scope, name, text))
         return KEY_NONE;
     if (!service)
         *ret_name = name;
@@ -397,19 +395,11 @@ static enum key_scope check_session_key(const struct keys *k, struct str text, s
     struct str id;
     uint32_t index;
     struct known *known;
-    int good;
 
     if (keys_parse(text, &scope, &id, &index))
         return KEY_NONE;
     known = &k->known[str_hash(text, 0) % KNOWN_MAX];
-    good = is_known(known, text);
-    for (size_t i = 0; i < k->n_secrets && !good; i++) {
-        char mac[KEY_MAC_LEN + 1];
-
-        mac_hex(&k->secrets[i], scope, id, mac);
-        good |= mbedtls_ct_memcmp(mac, text.p + text.len - KEY_MAC_LEN, KEY_MAC_LEN) == 0;
-    }
-    if (!good)
+    if (!is_known(known, text) && !has_mac(k, scope, id, text))
         return KEY_NONE;
     memcpy(known->text, text.p, text.len);
     known->len = (unsigned char)text.len;

@@ -26,12 +26,8 @@ static int write_text(FILE *to, struct str text, struct err *e)
 static int write_json(FILE *to, struct str json, struct err *e)
 {
     while (json.len > 0) {
-        size_t at = str_find(json, STR("<"), 0);
-        struct str part = str_sub(json, 0, at == SIZE_MAX ? json.len : at);
-
-        if (write_text(to, part, e) || (at != SIZE_MAX && write_text(to, STR("\\u003c"), e)))
+        if (write_text(to, str_cut(&json, '<'), e) || (json.p && write_text(to, STR("\\u003c"), e)))
             return -1;
-        json = str_sub(json, at == SIZE_MAX ? json.len : at + 1, SIZE_MAX);
     }
     return 0;
 }

@@ -18,16 +18,6 @@ static char *copy_text(struct str s)
     return mem_strndup(s.p, s.len);
 }
 
-/* Cuts the text before the first `mark` off *rest. Cuts everything if there is no mark. */
-static struct str cut_until(struct str *rest, struct str mark)
-{
-    size_t at = str_find(*rest, mark, 0);
-    struct str head = str_sub(*rest, 0, at == SIZE_MAX ? rest->len : at);
-
-    *rest = at == SIZE_MAX ? str_of(NULL, 0) : str_sub(*rest, at + mark.len, rest->len);
-    return head;
-}
-
 static int fail_url(struct err *e, const char *what)
 {
     return err_field(e, "sink",
@@ -89,7 +79,7 @@ static int read_location(struct redis_url *u, struct str text, struct err *e)
     if (!str_starts(text, STR("//")))
         return fail_url(e, "no URL");
     text = str_sub(text, 2, text.len);
-    authority = cut_until(&text, STR("/"));
+    authority = str_cut(&text, '/');
     if (text.len > 0 && str_to_u64(text, 1000000, &db))
         return fail_url(e, "bad database number");
     u->db = (uint32_t)db;
@@ -99,14 +89,14 @@ static int read_location(struct redis_url *u, struct str text, struct err *e)
 int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
 {
     struct str options = text;
-    struct str place = cut_until(&options, STR("?"));
+    struct str place = str_cut(&options, '?');
 
     *ret = (struct redis_url){0};
     if (read_location(ret, place, e))
         goto out;
     while (options.len > 0) {
-        struct str value = cut_until(&options, STR("&"));
-        struct str name = cut_until(&value, STR("="));
+        struct str value = str_cut(&options, '&');
+        struct str name = str_cut(&value, '=');
 
         if (read_option(ret, name, value, e))
             goto out;

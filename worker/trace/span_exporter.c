@@ -353,8 +353,7 @@ static void on_body(void *ctx, struct str bytes)
 {
     struct span_exporter *x = ctx;
 
-    buf_add_str(&x->answer,
-                str_sub(bytes, 0, ANSWER_MAX - MIN_OF(x->answer.len, (size_t)ANSWER_MAX)));
+    buf_add_up_to(&x->answer, bytes, ANSWER_MAX);
 }
 
 static void on_done(void *ctx)

@@ -39,26 +39,14 @@ static bool option_known(struct str name)
     return str_is_one_of(name, options, ARRAY_LEN(options));
 }
 
-static bool of_letters(struct str s, const char *others)
-{
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.p[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              (c && strchr(others, c))))
-            return false;
-    }
-    return s.len > 0;
-}
-
 static bool is_word(struct str s)
 {
-    return of_letters(s, "_-");
+    return s.len > 0 && str_has_only(s, "_-");
 }
 
 static bool is_name(struct str s)
 {
-    return of_letters(s, "_-.");
+    return s.len > 0 && str_has_only(s, "_-.");
 }
 
 static bool is_file(struct str rest)

@@ -21,12 +21,8 @@ static bool is_word_of(const char *words, struct str name)
     struct str left = str_cstr(words ? words : "");
 
     while (left.len > 0) {
-        size_t blank = str_find(left, STR(" "), 0);
-        struct str word = str_sub(left, 0, blank == SIZE_MAX ? left.len : blank);
-
-        if (str_eq(word, name))
+        if (str_eq(str_cut(&left, ' '), name))
             return true;
-        left = str_sub(left, word.len + 1, SIZE_MAX);
     }
     return false;
 }

@@ -108,7 +108,7 @@ static void on_body(void *ctx, struct str bytes)
 {
     struct version_word *w = ctx;
 
-    buf_add_str(&w->text, str_sub(bytes, 0, ANSWER_MAX - MIN_OF(w->text.len, (size_t)ANSWER_MAX)));
+    buf_add_up_to(&w->text, bytes, ANSWER_MAX);
 }
 
 static void on_done(void *ctx)

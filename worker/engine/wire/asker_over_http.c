@@ -113,8 +113,7 @@ static void on_body(void *ctx, struct str bytes)
     struct err e = {0};
 
     if (p->status != 200)
-        buf_add_str(&p->refusal,
-                    str_sub(bytes, 0, REFUSAL_MAX - MIN_OF(p->refusal.len, (size_t)REFUSAL_MAX)));
+        buf_add_up_to(&p->refusal, bytes, REFUSAL_MAX);
     else if (prompt_scores_feed(&p->scores, bytes, &e))
         give_up(p, &e, false);
 }

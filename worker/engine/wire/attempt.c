@@ -396,9 +396,7 @@ static void on_body(void *ctx, struct str bytes)
     int rc;
 
     if (a->status != 200) {
-        buf_add_str(
-            &a->refusal,
-            str_sub(bytes, 0, ERROR_BODY_MAX - MIN_OF(a->refusal.len, (size_t)ERROR_BODY_MAX)));
+        buf_add_up_to(&a->refusal, bytes, ERROR_BODY_MAX);
         return;
     }
     rc = reading_feed(a->reading, bytes, &e);

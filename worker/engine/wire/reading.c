@@ -419,7 +419,7 @@ static int take_data(struct reading *r, struct str bytes, struct err *e)
     }
     if (r->in_json)
         return take_json(r, bytes, e);
-    buf_add_str(&r->word, str_sub(bytes, 0, WORD_MAX - MIN_OF(r->word.len, (size_t)WORD_MAX)));
+    buf_add_up_to(&r->word, bytes, WORD_MAX);
     return READING_MORE;
 }
 

@@ -83,8 +83,7 @@ static void on_body(void *ctx, struct str bytes)
     struct err e = {0};
 
     if (c->status != 200) {
-        buf_add_str(&c->refusal,
-                    str_sub(bytes, 0, REFUSAL_MAX - MIN_OF(c->refusal.len, (size_t)REFUSAL_MAX)));
+        buf_add_up_to(&c->refusal, bytes, REFUSAL_MAX);
         return;
     }
     if (score_answer_feed(&c->answer, bytes, &e) == 0)

@@ -16,16 +16,6 @@ struct wish {
     size_t place;   /* position of the range in the header */
 };
 
-/* Removes and returns the list element or parameter before `sep` at the start of *rest, trimmed. */
-static struct str cut_element(struct str *rest, const char *sep)
-{
-    size_t end = str_find(*rest, str_cstr(sep), 0);
-    struct str part = str_sub(*rest, 0, end);
-
-    *rest = str_sub(*rest, end == SIZE_MAX ? end : end + 1, SIZE_MAX);
-    return str_trim(part);
-}
-
 /* Reads "0", "0.5", "1.000": up to three digits after the point. Anything else counts as 0. */
 static unsigned read_q(struct str v)
 {
@@ -43,11 +33,11 @@ static unsigned read_q(struct str v)
 /* Reads the media range of a list element and its weight. */
 static struct str read_range(struct str element, unsigned *ret_q)
 {
-    struct str type = cut_element(&element, ";");
+    struct str type = str_trim(str_cut(&element, ';'));
 
     *ret_q = Q_ONE;
     while (element.len > 0) {
-        struct str parameter = cut_element(&element, ";");
+        struct str parameter = str_trim(str_cut(&element, ';'));
 
         if (str_eq_nocase(str_sub(parameter, 0, 2), STR("q=")))
             *ret_q = read_q(str_sub(parameter, 2, SIZE_MAX));
@@ -99,7 +89,7 @@ enum export_format accept_format(struct str accept, enum export_format otherwise
 
     for (size_t place = 0; accept.len > 0; place++) {
         unsigned q;
-        struct str type = read_range(cut_element(&accept, ","), &q);
+        struct str type = read_range(str_trim(str_cut(&accept, ',')), &q);
         enum export_format named = of_type(type);
         unsigned exact = str_eq(type, STR("*/*"))                    ? 1
                          : str_eq_nocase(type, STR("application/*")) ? 2

@@ -29,13 +29,8 @@ static void write_choices(struct json_out *o, const char *choices)
     struct str left = str_cstr(choices);
 
     json_out_member_arr(o, "enum");
-    while (left.len > 0) {
-        size_t comma = str_find(left, STR(", "), 0);
-        struct str one = str_sub(left, 0, comma == SIZE_MAX ? left.len : comma);
-
-        json_out_str(o, one);
-        left = str_sub(left, one.len + 2, SIZE_MAX);
-    }
+    while (left.len > 0)
+        json_out_str(o, str_trim(str_cut(&left, ',')));
     json_out_end_arr(o);
 }
 
@@ -225,12 +220,8 @@ void openapi_names(struct json_out *o, const char *names)
 
     json_out_member_obj(o, "properties");
     while (left.len > 0) {
-        size_t comma = str_find(left, STR(", "), 0);
-        struct str one = str_sub(left, 0, comma == SIZE_MAX ? left.len : comma);
-
-        json_out_key_str(o, one);
+        json_out_key_str(o, str_trim(str_cut(&left, ',')));
         json_out_bool(o, true);
-        left = str_sub(left, one.len + 2, SIZE_MAX);
     }
     json_out_end_obj(o);
     json_out_member_bool(o, "additionalProperties", false);

@@ -137,8 +137,7 @@ static void on_body(void *ctx, struct str bytes)
 {
     struct discovery *d = ctx;
 
-    buf_add_str(&d->answer,
-                str_sub(bytes, 0, SOURCE_MAX - MIN_OF(d->answer.len, (size_t)SOURCE_MAX)));
+    buf_add_up_to(&d->answer, bytes, SOURCE_MAX);
 }
 
 static void on_done(void *ctx)

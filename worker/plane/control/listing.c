@@ -143,18 +143,13 @@ static void add_filters(struct str query, struct buf *path)
     static const char *const ours[] = {"limit", "cursor", "local", "here", "place"};
 
     while (query.len > 0) {
-        size_t amp = str_find(query, STR("&"), 0);
-        struct str pair = str_sub(query, 0, amp == SIZE_MAX ? query.len : amp);
+        struct str pair = str_cut(&query, '&');
         struct str name = str_sub(pair, 0, str_find(pair, STR("="), 0));
-        bool filter = pair.len > 0;
 
-        for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-            filter = filter && !str_eq_c(name, ours[i]);
-        if (filter) {
+        if (pair.len > 0 && !str_is_one_of(name, ours, ARRAY_LEN(ours))) {
             buf_add_c(path, '&');
             buf_add_str(path, pair);
         }
-        query = str_sub(query, pair.len + 1, SIZE_MAX);
     }
 }
 

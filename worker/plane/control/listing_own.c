@@ -112,11 +112,9 @@ MAY_PAUSE int listing_send_rows(struct listing *v, struct err *e)
  * none. */
 static uint64_t cut_number(struct str *text)
 {
-    size_t dot = str_find(*text, STR("."), 0);
     uint64_t n = 0;
 
-    (void)str_to_u64(str_sub(*text, 0, dot), UINT64_MAX, &n);
-    *text = str_sub(*text, dot == SIZE_MAX ? text->len : dot + 1, SIZE_MAX);
+    (void)str_to_u64(str_cut(text, '.'), UINT64_MAX, &n);
     return n;
 }
 
@@ -141,14 +139,11 @@ static struct session *own_first(struct listing *v)
     struct str tail = v->after;
     struct session *s;
     uint64_t serial;
-    size_t dot;
     bool ended = false;
 
     if (v->own->walk.seen > 0 || !tail.p)
         return session_walk_next(&v->own->walk, st);
-    dot = str_find(tail, STR("."), 0);
-    s = session_find_any(st, str_sub(tail, 0, dot), &ended);
-    tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
+    s = session_find_any(st, str_cut(&tail, '.'), &ended);
     serial = cut_number(&tail);
     if (cut_number(&tail) != own_start(v))
         return session_walk_next(&v->own->walk, st);
@@ -221,15 +216,12 @@ static void past_done(struct listing *v)
 static void find_past_cursor(struct listing *v)
 {
     struct str tail = v->after;
-    size_t dot;
 
     if (v->own->past.begun || !str_starts(tail, STR("past.")))
         return;
     tail = str_sub(tail, 5, SIZE_MAX);
-    dot = str_find(tail, STR("."), 0);
     past_begin(v);
-    buf_add_str(&v->own->past.id, str_sub(tail, 0, dot));
-    tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
+    buf_add_str(&v->own->past.id, str_cut(&tail, '.'));
     v->own->past.at.ended_ms = cut_number(&tail);
     v->own->past.last_serial = cut_number(&tail);
     if (cut_number(&tail) != own_start(v)) {

@@ -92,6 +92,12 @@ TEST(str, cut_removes_pieces_until_nothing_is_left)
     cr_assert(end.p && end.len == 0, "text that ends with a mark leaves an empty piece");
 }
 
+TEST(str, has_only_letters_digits_and_marks)
+{
+    cr_assert(str_has_only(STR("aZ9-."), ".-") && str_has_only(STR(""), ""));
+    cr_assert(!str_has_only(STR("a_b"), ".-") && !str_has_only(STR("a\0"), ".-"));
+}
+
 TEST(str, index_of_a_text_in_a_list)
 {
     static const char *const texts[] = {"a", "b", "a"};

@@ -66,6 +66,18 @@ TEST(buf, long_ones)
     buf_done(&b);
 }
 
+TEST(buf, up_to_a_limit)
+{
+    struct buf b = {0};
+
+    buf_add_up_to(&b, STR("abc"), 5);
+    buf_add_up_to(&b, STR("def"), 5);
+    cr_assert(str_eq_c(buf_str(&b), "abcde"));
+    buf_add_up_to(&b, STR("g"), 3);
+    cr_assert_eq(b.len, 5);
+    buf_done(&b);
+}
+
 /* Items after n are kept, too, because a caller may have written them into reserved memory. */
 TEST(buf, long_vectors)
 {
