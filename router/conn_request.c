@@ -93,13 +93,14 @@ static bool hold_request(struct conn *c, const struct route *route, struct err *
 
 size_t conn_begin_request(struct conn *c, struct str bytes)
 {
-    const struct http1_head *h = c->hub->head;
+    struct http1_head *h = c->hub->head;
     struct str rest = str_sub(bytes, h->len_bytes, bytes.len);
     struct route route;
     struct err e;
     size_t used, pass;
     int r, shown, upstream = -1;
 
+    node_gate_believe(c->hub, h);
     shown = route_find(h, gate_keys(c->hub), &route, &e);
     keep_request(c, h, &route);
     flow_begin(&c->up, h->body, h->length);

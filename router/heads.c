@@ -67,7 +67,7 @@ static size_t request_lines(const struct http1_head *h, const struct heads_reque
     }
     if (r->forwarded.len > 0) {
         to = put_text(PUT(to, HTTP1_FORWARDED_BY ": "), r->forwarded.p,
-                      MIN_OF(r->forwarded.len, (size_t)HEADS_HOST_MAX));
+                      MIN_OF(r->forwarded.len, (size_t)HEADS_FORWARDER_MAX));
         to = PUT(to, "\r\n");
     }
     if (h->body == HTTP1_CHUNKED)

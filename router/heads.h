@@ -10,7 +10,7 @@
 #include "common/net/http1.h"
 
 enum {
-    HEADS_EXTRA = 320,                /* most bytes of our own lines */
+    HEADS_EXTRA = 384,                /* most bytes of our own lines */
     HEADS_IOV = HTTP1_HEADERS_MAX + 8 /* entries, including one for bytes of the body */
 };
 
@@ -28,11 +28,11 @@ struct heads_request {
     bool encrypted;  /* the client speaks TLS: X-Forwarded-Proto, if no proxy set it */
     struct str host; /* Host for a different gateway, at most HEADS_HOST_MAX bytes. The client's
                         becomes X-Forwarded-Host. Absent: no change */
-    struct str
-        forwarded; /* HTTP1_FORWARDED_BY, at most HEADS_HOST_MAX bytes; absent: no such line */
+    /* HTTP1_FORWARDED_BY, at most HEADS_FORWARDER_MAX bytes; absent: no such line */
+    struct str forwarded;
 };
 
-enum { HEADS_HOST_MAX = 72 };
+enum { HEADS_HOST_MAX = 72, HEADS_FORWARDER_MAX = 81 };
 
 /* Makes the head of a request, followed by `body`, the first bytes of its body, which may be empty.
  * Marks the Host of h as dropped if r->host replaces it. `extra` receives our lines and must live

@@ -13,8 +13,11 @@
 #include "common/net/http1.h"
 #include "common/net/own_names.h"
 #include "common/net/tls_server.h"
+#include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
+#include "router/upstreams.h"
 
 enum { PIPE_BYTES = 1 << 20, LOGGED_PER_SECOND = 5 };
 
@@ -31,6 +34,21 @@ void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, st
     h->head = mem_zalloc(sizeof(*h->head));
     if (getrandom(&h->request_salt, sizeof(h->request_salt), GRND_NONBLOCK) < 0)
         h->request_salt = (uint32_t)clock_ms() ^ (uint32_t)getpid();
+}
+
+void hub_set_keys(struct hub *h, const struct keys *k)
+{
+    h->keys = h->config->admin_key_file ? k : NULL;
+    h->fleet_keys = h->heritage->fleet ? k : NULL;
+}
+
+struct str hub_show_name(const struct hub *h, char text[HUB_NAME_MAX])
+{
+    struct str name = upstreams_own_name(h->upstreams, text);
+    int n =
+        snprintf(text + name.len, HUB_NAME_MAX - name.len, " %s", keys_node_proof(h->fleet_keys));
+
+    return str_of(text, name.len + (size_t)n);
 }
 
 void hub_done(struct hub *h)

@@ -40,11 +40,12 @@ enum {
 
 struct hub {
     const struct heritage *heritage;
-    const struct config *config; /* the heritage's; a reload changes it in place */
-    const struct keys *keys;     /* NULL: no admin keys are set */
-    struct tls_server *tls;      /* NULL: clients speak plain HTTP */
-    struct helpers *shakers;     /* thread of TLS handshakes (client_tls.h); or NULL */
-    struct list_head shakes;     /* pending handshakes */
+    const struct config *config;   /* the heritage's; a reload changes it in place */
+    const struct keys *keys;       /* NULL: no admin keys are set */
+    const struct keys *fleet_keys; /* prove nodes to each other; NULL without a fleet */
+    struct tls_server *tls;        /* NULL: clients speak plain HTTP */
+    struct helpers *shakers;       /* thread of TLS handshakes (client_tls.h); or NULL */
+    struct list_head shakes;       /* pending handshakes */
     struct loop *loop;
     struct upstreams *upstreams;
     struct lendings *lendings;
@@ -74,6 +75,14 @@ struct hub {
 };
 
 void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, struct upstreams *u);
+
+/* Applies loaded keys, which are borrowed. NULL: there are none. */
+void hub_set_keys(struct hub *h, const struct keys *k);
+
+/* Writes what shows other nodes who forwards a request: the name of this node of the fleet, and the
+ * proof that it is one. Returns the text. */
+enum { HUB_NAME_MAX = 81 };
+struct str hub_show_name(const struct hub *h, char text[HUB_NAME_MAX]);
 
 /* Frees the hub. All connections must be closed before. */
 void hub_done(struct hub *h);

@@ -9,6 +9,7 @@
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/keys.h"
 #include "router/hub.h"
 #include "router/owner.h"
 #include "router/placement.h"
@@ -22,6 +23,19 @@ uint32_t node_gate_place(const struct route *route)
     if (route->kind == ROUTE_DISPATCHER)
         return FLEET_DISPATCHER;
     return route->kind == ROUTE_WORKER ? route->index : NODE_GATE_NO_PLACE;
+}
+
+void node_gate_believe(const struct hub *h, struct http1_head *head)
+{
+    struct str by = http1_known(head, HTTP1_FORWARDED);
+    size_t blank = str_find(by, STR(" "), 0);
+
+    if (!h->heritage->fleet || !by.p)
+        return;
+    if (keys_check_node_proof(h->fleet_keys, str_sub(by, blank + 1, SIZE_MAX)))
+        head->headers[head->at[HTTP1_FORWARDED] - 1].value = str_sub(by, 0, blank);
+    else
+        head->at[HTTP1_FORWARDED] = 0;
 }
 
 /* Logs what is wrong with the nodes' settings: no client is at fault. A gateway without other nodes

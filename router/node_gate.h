@@ -13,6 +13,11 @@ struct http1_head;
 struct hub;
 struct route;
 
+/* Decides whether a different node of the fleet forwards the request. If so, HTTP1_FORWARDED has
+ * that node's name from now on. Else the head counts as one without that header, because a client
+ * has written it. Does nothing without a fleet. */
+void node_gate_believe(const struct hub *h, struct http1_head *head);
+
 /* Finds the upstream of a request that is not local; -1 in *ret_upstream: any worker. Returns -1
  * and ERR_MISDIRECTED (the index is a different node's), ERR_LOOP (that node has forwarded it
  * here), or in a fleet ERR_NO_OWNER (no node serves the place now), ERR_UNKNOWN_SESSION. */

@@ -102,21 +102,21 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
 }
 
 /* Writes the value of HTTP1_FORWARDED_BY for a request to the upstream, and returns it; absent: no
- * such line. A gateway sends the range of its own workers to its peer, and its name in a fleet.
- * `rollgate route` keeps the received value and appends itself. */
-static struct str name_forwarder(const struct conn *c, int upstream, char text[HEADS_HOST_MAX])
+ * such line. A gateway sends the range of its own workers to its peer, in a fleet its name and a
+ * proof. `rollgate route` keeps the received value and appends itself. */
+static struct str name_forwarder(const struct conn *c, int upstream, char text[HEADS_FORWARDER_MAX])
 {
     const struct upstreams *u = c->hub->upstreams;
     struct str before = http1_known(c->hub->head, HTTP1_FORWARDED);
     int n;
 
     if (c->hops)
-        return upstreams_own_name(u, text);
+        return hub_show_name(c->hub, text);
     if (upstreams_is_peer(upstream))
         return upstreams_own_range(u, text);
     if (c->hub->config->upstream.n == 0 || !upstreams_is_remote(u, upstream))
         return (struct str){0};
-    n = snprintf(text, HEADS_HOST_MAX, "%.*s%s" HTTP1_ROUTE,
+    n = snprintf(text, HEADS_FORWARDER_MAX, "%.*s%s" HTTP1_ROUTE,
                  (int)MIN_OF(before.len, (size_t)UPSTREAMS_RANGE_TEXT), before.p ? before.p : "",
                  before.len > 0 ? ", " : "");
     return str_of(text, (size_t)n);
@@ -151,7 +151,7 @@ static void drop_expect(const struct conn *c)
 int relay_start(struct conn *c, int upstream, struct str head, struct str body, struct err *e)
 {
     struct iovec iov[HEADS_IOV];
-    char extra[HEADS_EXTRA], forwarder[HEADS_HOST_MAX];
+    char extra[HEADS_EXTRA], forwarder[HEADS_FORWARDER_MAX];
     int n;
 
     c->hops = upstreams_is_node(c->hub->upstreams, upstream);

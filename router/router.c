@@ -76,18 +76,20 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
         log_error(NULL, "a retired router's socket is not served", LOG_T("reason", e.text));
 }
 
-/* Loads the keys for /metrics and the gate. On -1 the previous keys stay. */
+/* Loads the keys for /metrics, the gate and other nodes. On -1 the previous keys stay. */
 static int load_keys(struct router *r, const struct config *c, struct err *e)
 {
     struct keys *fresh = NULL;
     bool workers_here = c->upstream.n == 0; /* whose secret is in the state folder */
 
-    if (c->admin_key_file != NULL && (workers_here || c->metrics_auth || c->key_secret_file) &&
-        keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &fresh, e) != 0)
+    bool needed = r->hub.heritage->fleet ||
+                  (c->admin_key_file && (workers_here || c->metrics_auth || c->key_secret_file));
+
+    if (needed && keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &fresh, e) != 0)
         return -1;
+    hub_set_keys(&r->hub, fresh);
     keys_free(r->keys);
     r->keys = fresh;
-    r->hub.keys = fresh;
     return 0;
 }
 

@@ -39,7 +39,7 @@ enum { HTTP1_RETIRING = 199 };
 
 /* A request header between two gateways: the sender forwards the request to the node that owns its
  * session, which must not forward it again. The value is the sender's own worker indexes,
- * FIRST-LAST. */
+ * FIRST-LAST, in a fleet its name and a proof. */
 #define HTTP1_FORWARDED_BY "rollgate-forwarded"
 #define HTTP1_ROUTE "route" /* the element that `rollgate route` adds to HTTP1_FORWARDED_BY */
 

@@ -34,6 +34,7 @@ struct known {
 struct secret {
     char *text;
     size_t len;
+    char node_proof[KEYS_PRINT_MAX]; /* computed once, as each hop needs it */
 };
 
 struct keys {
@@ -95,7 +96,8 @@ static int add_secret(struct keys *k, struct str line, const char *path, struct 
         return err_set(e, ERR_CONFIG, "%s: a secret needs at least %d characters", path,
                        SECRET_MIN);
     k->secrets = mem_realloc_array(k->secrets, k->n_secrets + 1, sizeof(*k->secrets));
-    k->secrets[k->n_secrets++] = (struct secret){mem_strndup(line.p, line.len), line.len};
+    k->secrets[k->n_secrets++] =
+        (struct secret){.text = mem_strndup(line.p, line.len), .len = line.len};
     return 0;
 }
 
@@ -167,6 +169,18 @@ out:
     return rc;
 }
 
+/* The first half of a MAC over what a fingerprint is about. */
+static void print_mac(const struct secret *secret, struct str text, char ret_text[KEYS_PRINT_MAX])
+{
+    const mbedtls_md_info_t *sha256 = mbedtls_md_info_from_type(MBEDTLS_MD_SHA256);
+    unsigned char mac[MAC_BYTES];
+
+    CHECK(mbedtls_md_hmac(sha256, (const unsigned char *)secret->text, secret->len,
+                          (const unsigned char *)text.p, text.len, mac) == 0);
+    for (size_t i = 0; i < KEYS_PRINT_MAX / 2; i++)
+        (void)snprintf(ret_text + 2 * i, 3, "%02x", mac[i]);
+}
+
 int keys_load(const char *admin_file, const char *secret_file, const char *state_dir,
               struct keys **ret, struct err *e)
 {
@@ -180,6 +194,8 @@ int keys_load(const char *admin_file, const char *secret_file, const char *state
         goto fail;
     if (load_secrets(k, secret_file ? secret_file : path, e))
         goto fail;
+    for (size_t i = 0; i < k->n_secrets; i++)
+        print_mac(&k->secrets[i], STR("rollgate-node-1"), k->secrets[i].node_proof);
     k->known = mem_calloc(KNOWN_MAX, sizeof(*k->known));
     *ret = k;
     return 0;
@@ -217,18 +233,6 @@ void keys_check_files(const char *admin_file, const char *secret_file, struct bu
     keys_free(k);
 }
 
-/* The first half of a MAC over what a fingerprint is about. */
-static void print_mac(const struct secret *secret, struct str text, char ret_text[KEYS_PRINT_MAX])
-{
-    const mbedtls_md_info_t *sha256 = mbedtls_md_info_from_type(MBEDTLS_MD_SHA256);
-    unsigned char mac[MAC_BYTES];
-
-    CHECK(mbedtls_md_hmac(sha256, (const unsigned char *)secret->text, secret->len,
-                          (const unsigned char *)text.p, text.len, mac) == 0);
-    for (size_t i = 0; i < KEYS_PRINT_MAX / 2; i++)
-        (void)snprintf(ret_text + 2 * i, 3, "%02x", mac[i]);
-}
-
 bool keys_print_secret(const struct keys *k, size_t i, char ret_text[KEYS_PRINT_MAX])
 {
     if (i >= k->n_secrets)
@@ -256,6 +260,20 @@ void keys_print_admins(const struct keys *k, char ret_text[KEYS_PRINT_MAX])
           compare_digests);
     print_mac(&k->secrets[0], buf_str(&text), ret_text);
     erase_buffer(&text);
+}
+
+const char *keys_node_proof(const struct keys *k)
+{
+    return k->secrets[0].node_proof;
+}
+
+bool keys_check_node_proof(const struct keys *k, struct str text)
+{
+    int good = 0;
+
+    for (size_t i = 0; i < k->n_secrets && text.len == KEYS_PRINT_MAX - 1; i++)
+        good |= mbedtls_ct_memcmp(k->secrets[i].node_proof, text.p, text.len) == 0;
+    return good;
 }
 
 bool keys_required(const struct keys *k)

@@ -55,6 +55,13 @@ bool keys_print_secret(const struct keys *k, size_t i, char ret_text[KEYS_PRINT_
 /* Writes a fingerprint of the set of admin keys, under the newest secret; "none" without keys. */
 void keys_print_admins(const struct keys *k, char ret_text[KEYS_PRINT_MAX]);
 
+/* Returns the proof with which a node of a fleet shows other nodes that it has the newest secret.
+ * Borrowed. */
+const char *keys_node_proof(const struct keys *k);
+
+/* Reports whether the text is such a proof, of any of the secrets. */
+bool keys_check_node_proof(const struct keys *k, struct str text);
+
 /* Reports whether requests need a key (an admin key file is configured). */
 bool keys_required(const struct keys *k);
 

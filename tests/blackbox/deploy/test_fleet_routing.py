@@ -73,6 +73,8 @@ def test_every_node_answers_for_every_session(fleet):
             assert gateway.get(f"/sessions/{session['session_id']}", headers=AS_ADMIN).json()["session_id"] == session["session_id"]
             hops = {n: forwarded(fleet[n]) - before[n] for n in fleet.nodes}
             assert hops == {n: 3 if n == node != owner else 0 for n in fleet.nodes}      # one hop, and only from the node in front
+    claim = {**AS_ADMIN, "Rollgate-Forwarded": "c"}      # of a client, which is no node
+    assert fleet["a"].get(f"/sessions/{made['b']['session_id']}", headers=claim).status == 200
     forged = made["b"]["api_key"][:-4] + "0000"
     for gateway in fleet:
         assert gateway.get(f"/sessions/{made['b']['session_id']}", headers={"x-api-key": forged}).status == 401
@@ -114,7 +116,8 @@ def test_a_hop_says_who_forwarded_it_and_what_the_client_used(front):
         answer = front["a"].get(f"/sessions/{ID % (7 * 256)}", headers=AS_ADMIN)
         assert answer.status == 200 and answer.json()["worker"] == 7
         (seen,) = x.requests
-        assert seen.get("rollgate-forwarded") == ["a"] and seen.get("host") == [x.address]
+        ((by, _proof),) = (value.split() for value in seen.get("rollgate-forwarded"))
+        assert by == "a" and seen.get("host") == [x.address]
         assert seen.get("x-forwarded-host") == [f"127.0.0.1:{front['a'].port}"] and seen.get("x-api-key") == [ADMIN]
         # keys are the same on all nodes: what is refused needs no hop
         assert front["a"].get(f"/sessions/{ID % (7 * 256)}").status == 401

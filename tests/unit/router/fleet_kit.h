@@ -9,6 +9,7 @@
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/keys.h"
 #include "door.h"
 #include "hub_kit.h"
 #include "router/clients.h"
@@ -42,6 +43,7 @@ struct fleet {
     struct hub hub;
     struct door door; /* socket of the own worker */
     struct place_table *table;
+    struct keys *keys;
     int listener[NODES]; /* listeners of the other nodes; -1: the node is gone */
     uint64_t epoch;
     int client, link; /* `link`: the router's last connection to a node or worker; -1: none */
@@ -117,6 +119,8 @@ static inline void open_fleet(struct fleet *f)
     l = loop_new(&e);
     hub_init(&f->hub, &f->heritage, l, upstreams_new(&f->heritage, l, &e));
     cr_assert_not_null(f->hub.upstreams, "%s", e.text);
+    cr_assert_eq(keys_load(NULL, NULL, f->door.folder, &f->keys, &e), 0, "%s", e.text);
+    hub_set_keys(&f->hub, f->keys);
     clients_init(&f->hub);
 }
 
@@ -131,6 +135,9 @@ static inline void close_fleet(struct fleet *f)
 {
     close_hub(&f->hub, f->heritage.board);
     place_table_free(f->table);
+    keys_free(f->keys);
+    (void)snprintf(f->text, sizeof(f->text), "%s/key-secret", f->door.folder);
+    (void)unlink(f->text);
     drop(&f->client);
     drop(&f->link);
     drop(&f->listener[B]);
@@ -152,6 +159,17 @@ static inline void ask(struct fleet *f, const char *request)
     f->client = fds[0];
     clients_add(&f->hub, fds[1], STR("10.0.0.1"));
     say(f->client, request);
+}
+
+/* Asks as the node `by` does when it forwards the request. */
+static inline void ask_by(struct fleet *f, const char *by, const char *request)
+{
+    const char *end = strstr(request, "\r\n\r\n");
+    char text[512];
+
+    (void)snprintf(text, sizeof(text), "%.*s\r\n" HTTP1_FORWARDED_BY ": %s %s%s",
+                   (int)(end - request), request, by, keys_node_proof(f->keys), end);
+    ask(f, text);
 }
 
 /* Runs the router until fd is readable, for at most limit_ms. */

@@ -27,7 +27,7 @@ TEST(fleet_leaving, a_node_that_leaves_passes_on_what_any_worker_serves)
     expect(&f, "HTTP/1.1 503", "\"draining\"");
     ask(&f, "GET /sessions?limit=1&here=true HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect(&f, "HTTP/1.1 503", "\"draining\"");
-    ask(&f, "GET /sessions HTTP/1.1\r\nHost: localhost\r\nRollgate-Forwarded: b\r\n\r\n");
+    ask_by(&f, "b", "GET /sessions HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect(&f, "HTTP/1.1 503", "\"draining\"");
     close_fleet(&f);
 }
@@ -35,13 +35,14 @@ TEST(fleet_leaving, a_node_that_leaves_passes_on_what_any_worker_serves)
 /* A different node that forwarded it holds it. */
 TEST(fleet_leaving, a_request_that_a_worker_of_a_leaving_node_hands_back_goes_to_the_next_owner)
 {
-    const char *forwarded = "POST /sessions/w0-" ID "/fork HTTP/1.1\r\nHost: localhost\r\n"
-                            "Rollgate-Forwarded: b\r\nContent-Length: 2\r\n\r\n{}";
     struct fleet f;
 
     open_fleet(&f);
     for (int by_node = 0; by_node < 2; by_node++) {
-        ask(&f, by_node ? forwarded : POST(0, "/fork", 2) "{}");
+        if (by_node)
+            ask_by(&f, "b", POST(0, "/fork", 2) "{}");
+        else
+            ask(&f, POST(0, "/fork", 2) "{}");
         cr_assert(wait_for(&f, f.door.fd, LIMIT_MS));
         f.link = accept(f.door.fd, NULL, NULL);
         leave_fleet(&f);
@@ -132,17 +133,15 @@ TEST(fleet_leaving, a_node_that_leaves_holds_requests_while_its_calls_end)
  * With a plain stop the node keeps its places: other nodes hold their requests until it returns. */
 TEST(fleet_leaving, a_node_that_stops_refuses_clients_and_hands_back_what_nodes_forward)
 {
-    const char *forwarded = "GET /sessions/w0-" ID " HTTP/1.1\r\nHost: localhost\r\n"
-                            "Rollgate-Forwarded: b\r\n\r\n";
     struct fleet f;
 
     open_fleet(&f);
     f.heritage.board->draining = 1;
     ask(&f, GET(0));
     expect(&f, "HTTP/1.1 503", "\"draining\"");
-    ask(&f, forwarded);
+    ask_by(&f, "b", GET(0));
     expect(&f, "HTTP/1.1 421", "is stopping");
-    ask(&f, "POST /sessions HTTP/1.1\r\nHost: localhost\r\nRollgate-Forwarded: b\r\n\r\n");
+    ask_by(&f, "b", "POST /sessions HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect(&f, "HTTP/1.1 503", "\"draining\"");
     set_owner(&f, 0, B);
     leave_fleet(&f);
@@ -150,7 +149,7 @@ TEST(fleet_leaving, a_node_that_stops_refuses_clients_and_hands_back_what_nodes_
     node_hears(&f, B, "\r\n\r\n");
     say(f.link, FOUND);
     expect(&f, "HTTP/1.1 200", "ok");
-    ask(&f, forwarded);
+    ask_by(&f, "b", GET(0));
     expect(&f, "HTTP/1.1 421", "does not own");
     close_fleet(&f);
 }

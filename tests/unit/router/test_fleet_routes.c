@@ -14,7 +14,7 @@ TEST(fleet_routes, a_request_goes_to_the_owner_of_its_place)
     for (uint32_t node = B; node <= C; node++) {
         ask(&f, node == B ? GET(256) : GET(512));
         node_hears(&f, node, "\r\n\r\n");
-        cr_assert(strstr(f.text, HTTP1_FORWARDED_BY ": a\r\n"), "%s", f.text);
+        cr_assert(strstr(f.text, HTTP1_FORWARDED_BY ": a "), "%s", f.text);
         cr_assert(strstr(f.text, "\r\nHost: 127.0.0.1:"), "%s", f.text);
         cr_assert(strstr(f.text, "\r\nX-Forwarded-Host: localhost\r\n"), "%s", f.text);
         say(f.link, FOUND);
@@ -269,8 +269,7 @@ TEST(fleet_routes, a_node_that_vanishes_within_a_body_is_noticed)
     node_hears(&f, SELF, "begin");
     cr_assert(!sends_probes(&f));
     node_ends(&f);
-    ask(&f, "POST /sessions/w0-" ID "/fork HTTP/1.1\r\nHost: localhost\r\n"
-            "Rollgate-Forwarded: b\r\nContent-Length: 9\r\n\r\nbegin");
+    ask_by(&f, "b", POST(0, "/fork", 9) "begin");
     node_hears(&f, SELF, "begin");
     cr_assert(sends_probes(&f));
     close_fleet(&f);
@@ -281,8 +280,9 @@ TEST(fleet_routes, a_long_body_of_another_node_is_accepted)
     struct fleet f;
 
     open_fleet(&f);
-    ask(&f, "POST /sessions/w0-" ID "/v1/messages HTTP/1.1\r\nHost: localhost\r\n"
-            "Rollgate-Forwarded: b\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    ask_by(&f, "b",
+           "POST /sessions/w0-" ID "/v1/messages HTTP/1.1\r\nHost: localhost\r\n"
+           "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     cr_assert_null(strstr(node_hears(&f, SELF, "\r\n\r\n"), "Expect"));
     expect(&f, "HTTP/1.1 100", "\r\n\r\n");
     say(f.client, "abcde");
@@ -337,28 +337,47 @@ TEST(fleet_routes, a_link_that_died_while_idle_is_replaced_at_once)
 /* There is one hop: a request that a node forwarded here is neither forwarded again nor held. */
 TEST(fleet_routes, a_forwarded_request_is_served_here_or_misdirected)
 {
-    static const char from_b[] = "GET /sessions/w%d-" ID " HTTP/1.1\r\nHost: localhost\r\n"
-                                 "Rollgate-Forwarded: %s\r\n\r\n";
-    char request[256], epoch[64];
+    char epoch[64];
     struct fleet f;
 
     open_fleet(&f);
-    (void)snprintf(request, sizeof(request), from_b, 0, "b");
-    ask(&f, request);
+    ask_by(&f, "b", GET(0));
     node_hears(&f, SELF, "\r\n\r\n");
     node_ends(&f);
-    (void)snprintf(request, sizeof(request), from_b, 512, "b");
-    ask(&f, request);
+    ask_by(&f, "b", GET(512));
     (void)snprintf(epoch, sizeof(epoch), "the epoch that it knows is %llu",
                    (unsigned long long)f.epoch);
     expect(&f, "HTTP/1.1 421", "\"misdirected\"");
     cr_assert(strstr(f.text, epoch), "%s", f.text);
     set_owner(&f, 512, FLEET_NO_NODE);
-    ask(&f, request);
+    ask_by(&f, "b", GET(512));
     expect(&f, "HTTP/1.1 421", "\"misdirected\"");
-    (void)snprintf(request, sizeof(request), from_b, 256, "a");
-    ask(&f, request);
+    ask_by(&f, "a", GET(256));
     expect(&f, "HTTP/1.1 421", "--fleet-address");
+    close_fleet(&f);
+}
+
+/* Only a node can prove that it is one. */
+TEST(fleet_routes, a_client_that_claims_to_be_a_node_is_served_like_others)
+{
+    static const char *const claims[] = {"b", "b ", "b 0123456789abcdef", "0123456789abcdef"};
+    char request[256];
+    struct fleet f;
+
+    open_fleet(&f);
+    for (size_t i = 0; i < ARRAY_LEN(claims); i++) {
+        (void)snprintf(request, sizeof(request),
+                       "GET /sessions/w512-" ID " HTTP/1.1\r\nHost: localhost\r\n"
+                       "Rollgate-Forwarded: %s\r\n\r\n",
+                       claims[i]);
+        ask(&f, request);
+        node_hears(&f, C, "\r\n\r\n");
+        cr_assert(strstr(f.text, HTTP1_FORWARDED_BY ": a "), "%s", f.text);
+        cr_assert_null(strstr(f.text, "Rollgate-Forwarded"), "%s", f.text);
+        say(f.link, FOUND);
+        expect(&f, "HTTP/1.1 200", "ok");
+        node_ends(&f);
+    }
     close_fleet(&f);
 }
 
