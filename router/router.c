@@ -17,8 +17,11 @@
 #include "router/client_tls.h"
 #include "router/clients.h"
 #include "router/front.h"
+#include "router/holds.h"
 #include "router/lendings.h"
 #include "router/upstreams.h"
+
+enum { FAREWELL_MS = 500 }; /* less than the supervisor waits after --grace */
 
 /* One router process. */
 struct router {
@@ -30,13 +33,27 @@ struct router {
 };
 
 /* Ends the process with requests still running. */
-static void on_grace_end(struct loop_timer *t)
+static void end_at_once(struct loop_timer *t)
 {
     struct router *r = CONTAINER_OF(t, struct router, grace);
 
     log_warn(NULL, "requests are cut off at the end of the grace time",
              LOG_U("connections", r->hub.conn_count));
     loop_stop(r->hub.loop);
+}
+
+/* Answers held requests first. Their connections may linger: a client that still sends its body
+ * would get a reset from a closed one. */
+static void on_grace_end(struct loop_timer *t)
+{
+    struct router *r = CONTAINER_OF(t, struct router, grace);
+    bool holds = !list_is_empty(&r->hub.held);
+
+    holds_end_all(&r->hub);
+    if (holds)
+        loop_timer_set(r->hub.loop, &r->grace, FAREWELL_MS, end_at_once);
+    else
+        end_at_once(t);
 }
 
 /* Ends a drain without connections. First accepts those in the queue, which would get a reset

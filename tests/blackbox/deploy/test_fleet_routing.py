@@ -3,7 +3,9 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import threading
 
@@ -288,6 +290,28 @@ def test_clients_of_a_drained_node_are_sent_on_then_refused(tmp_path):
         assert seen == {200} and call.thread.is_alive()
         assert call.get().status == 200
         b.wait(20)
+
+
+def test_a_held_request_is_answered_before_its_node_ends(tmp_path):
+    """Its client may still send the body then."""
+    with Fleet(tmp_path, "ab", lease="1s", grace="1s") as fleet, PlayedNode(fleet, "x", 7) as x:
+        a, place = fleet["a"], 7 * 256
+        x.claim(place)
+        owns(a, place, "x")
+        x.release(place)
+        owns(a, place)
+        with socket.create_connection(("127.0.0.1", a.port), 60 * g.PATIENCE) as s:
+            s.sendall(f"POST /sessions/{ID % place}/fork HTTP/1.1\r\nHost: x\r\nx-api-key: {ADMIN}\r\nContent-Length: 9\r\n\r\n".encode())
+            g.wait_until(lambda: held(a) == 1, what="it is held")
+            s.sendall(b"begin")
+            assert a.post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
+            answer = b"".join(iter(lambda: s.recv(65536), b""))
+            s.sendall(b"more")      # to an end that is closed it would cause a reset
+            reset = select.poll()
+            reset.register(s, 0)
+            assert reset.poll(200) == []
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"no_owner" in answer
+        assert a.wait(60) == 0
 
 
 def test_waits_go_on_at_the_next_owner(tmp_path):
