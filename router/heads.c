@@ -59,7 +59,7 @@ static size_t request_lines(const struct http1_head *h, const struct heads_reque
         to = PUT(to, HTTP1_CONFIRMS ": 1\r\n");
     if (r->expects)
         to = PUT(to, "Expect: 100-continue\r\n");
-    if (r->encrypted && h->n < HTTP1_HEADERS_MAX && !has_proto(h))
+    if (r->encrypted && !has_proto(h))
         to = PUT(to, "X-Forwarded-Proto: https\r\n");
     if (r->host.len > 0) {
         to = put_text(PUT(to, "Host: "), r->host.p, MIN_OF(r->host.len, (size_t)HEADS_HOST_MAX));

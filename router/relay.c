@@ -161,9 +161,7 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
         metrics_count(c->hub->page, METRIC_fleet_forwarded, 1);
     }
     drop_expect(c);
-    /* A head with the most headers has no space for one of ours. */
-    c->confirms = upstreams_confirmed(c->hub->upstreams, upstream) &&
-                  c->hub->head->n + (c->tls ? 1 : 0) < HTTP1_HEADERS_MAX;
+    c->confirms = upstreams_confirmed(c->hub->upstreams, upstream);
     n = heads_request(c->hub->head,
                       &(struct heads_request){
                           .confirms = c->confirms,

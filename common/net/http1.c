@@ -169,6 +169,11 @@ bool http1_list_has(struct str list, struct str token)
 
 /* ------------------------------------------------------------------ header lines */
 
+static int too_many(struct err *e)
+{
+    return err_set(e, ERR_HEAD_TOO_LARGE, "more than %d headers", HTTP1_CLIENT_HEADERS_MAX);
+}
+
 /* Adds a header. Refuses a second one of a name that must be unique. */
 static int add_header(struct http1_head *h, struct str name, struct str value, const char *end,
                       struct err *e)
@@ -177,7 +182,7 @@ static int add_header(struct http1_head *h, struct str name, struct str value, c
     struct http1_header *to;
 
     if (h->n == HTTP1_HEADERS_MAX)
-        return err_set(e, ERR_HEAD_TOO_LARGE, "more than %d headers", HTTP1_HEADERS_MAX);
+        return too_many(e);
     to = &h->headers[h->n++];
     *to = (struct http1_header){.name = name, .value = value, .end = end};
     if (k == NULL)
@@ -475,7 +480,8 @@ static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, fir
     return apply_connection(h, e) == 0 && apply_framing(h, e) == 0 ? 1 : -1;
 }
 
-/* Skips an empty line before the request, because clients may send one. */
+/* Skips an empty line before the request, because clients may send one. A head that a node has
+ * forwarded has that node's headers, too. */
 int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t max_bytes,
                   struct err *e)
 {
@@ -486,6 +492,8 @@ int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t
     r = parse_head(h, in, max_bytes, parse_request_line, e);
     if (r != 1)
         return r;
+    if (h->n > HTTP1_CLIENT_HEADERS_MAX && !h->at[HTTP1_FORWARDED])
+        return too_many(e);
     h->expects_continue =
         h->minor == 1 && str_eq_nocase(http1_known(h, HTTP1_EXPECT), STR("100-continue"));
     return apply_host(h, e) == 0 ? 1 : -1;

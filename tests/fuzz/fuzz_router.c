@@ -40,8 +40,10 @@ static void request(struct str in, unsigned how)
     if (h.minor == 0 && !http1_get(&h, STR("host")).p)
         return; /* a 1.1 without Host, which workers take and this parser does not */
     shown = route_find(&h, NULL, &to, &e);
-    more.confirms = (how & 1) && h.n < HTTP1_HEADERS_MAX;
-    if ((how & 2) && h.n < HTTP1_HEADERS_MAX - OWN_LINES_MAX) {
+    if (h.n > HTTP1_CLIENT_HEADERS_MAX - OWN_LINES_MAX)
+        return; /* with our lines more than this parser takes from a client; it goes to a worker */
+    more.confirms = how & 1;
+    if (how & 2) {
         more.host = STR("10.0.0.1:8600");
         more.forwarded = STR("0-3");
     }

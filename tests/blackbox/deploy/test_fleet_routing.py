@@ -83,6 +83,18 @@ def test_every_node_answers_for_every_session(fleet):
         assert gateway.get(f"/sessions/{made['b']['session_id']}", headers={"x-api-key": made["a"]["runner_key"]}).status in (401, 403)
 
 
+@pytest.mark.parametrize("extra", [0, 1])
+def test_the_headers_of_a_hop_take_no_place_of_the_clients(fleet, extra):
+    session = fleet.create("b")
+    more = {f"X-{i}": "1" for i in range(91 + extra)}  # and Host, Accept-Encoding, Content-Length, x-api-key
+    long = {**CALL, "messages": [{"role": "user", "content": "x" * 100_000}]}     # the hop adds Expect, too
+    for node in "ab":
+        with contextlib.closing(fleet[node].connect()) as c:
+            c.request("POST", f"/sessions/{session['session_id']}/v1/chat/completions", json.dumps(long),
+                      {"x-api-key": session["api_key"], **more})
+            assert c.getresponse().status == (431 if extra else 200), node
+
+
 def test_an_unknown_id_is_404_everywhere_and_makes_no_session(fleet):
     for gateway in fleet:
         for index in (0, 256, 512, 900000):

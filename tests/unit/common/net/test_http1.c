@@ -164,15 +164,19 @@ TEST(http1, limits)
     memcpy(text + 40000, "\r\n\r\n", 4);
     cr_assert_eq(http1_request(&h, str_of(text, 100000), 0, MAX_BYTES, &e), -1);
     cr_assert_eq(err_status(&e), 431);
-    n = (size_t)sprintf(text, "GET / HTTP/1.1\r\nHost: a\r\n");
-    for (int i = 0; i < 99; i++)
-        n += (size_t)sprintf(text + n, "X-%d: b\r\n", i);
-    cr_assert_eq(http1_request(&h, str_of(text, n), 0, MAX_BYTES, &e), 0);
-    memcpy(text + n, "\r\n", 3);
-    cr_assert_eq(request(&h, text, &e), 1);
-    memcpy(text + n, "X: y\r\n\r\n", 9);
-    cr_assert_eq(request(&h, text, &e), -1);
-    cr_assert_eq(err_status(&e), 431);
+    for (int by_node = 0; by_node < 2; by_node++) { /* a node adds headers of its own */
+        n = (size_t)sprintf(text, "GET / HTTP/1.1\r\nHost: a\r\n%s",
+                            by_node ? "Rollgate-Forwarded: b\r\n" : "");
+        for (int i = 1 + by_node; i < (by_node ? HTTP1_HEADERS_MAX : HTTP1_CLIENT_HEADERS_MAX); i++)
+            n += (size_t)sprintf(text + n, "X-%d: b\r\n", i);
+        cr_assert_eq(http1_request(&h, str_of(text, n), 0, MAX_BYTES, &e), 0);
+        memcpy(text + n, "\r\n", 3);
+        cr_assert_eq(request(&h, text, &e), 1);
+        memcpy(text + n, "X: y\r\n\r\n", 9);
+        cr_assert_eq(request(&h, text, &e), -1);
+        cr_assert_eq(err_status(&e), 431);
+        cr_assert(strstr(e.text, "more than 95 headers"), "%s", e.text);
+    }
     free(text);
 }
 
