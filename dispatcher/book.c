@@ -497,6 +497,15 @@ static struct group *find_gone(const struct book *b, const struct json *r)
     return NULL;
 }
 
+/* Marks that the sinks may have the group's entry, whose content is fixed from now on. */
+static int apply_telling(struct group *g, struct err *e)
+{
+    if (!g || !group_settled(g))
+        return err_set(e, ERR_INVALID, "the group that is told had not settled");
+    g->telling = true;
+    return 0;
+}
+
 /* Marks that the sinks have the group's entry. The group may be acknowledged before that. */
 static int apply_told(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
@@ -549,6 +558,9 @@ int book_apply(struct book *b, struct str record, struct err *e)
         break;
     case RECORD_LOST:
         rc = apply_lost(b, r, e);
+        break;
+    case RECORD_TELLING:
+        rc = apply_telling(g, e);
         break;
     case RECORD_ACKED:
         rc = apply_acked(b, g, e);

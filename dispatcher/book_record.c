@@ -11,8 +11,9 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 
-static const char *const kinds[RECORD_KINDS] = {"group", "claim",    "end",   "deadline", "cancel",
-                                                "taken", "returned", "acked", "told",     "lost"};
+static const char *const kinds[RECORD_KINDS] = {"group",  "claim", "end",      "deadline",
+                                                "cancel", "taken", "returned", "acked",
+                                                "told",   "lost",  "telling"};
 
 static struct json_out begin_record(enum record_kind kind, struct str id, uint64_t at_ms,
                                     struct buf *out)

@@ -13,6 +13,7 @@
  *   {"t": "returned" | "acked", "id": G, "at": ms}
  *   {"t": "told", "id": G, "at": ms, "submitted"?: ms}
  *   {"t": "lost", "id": G, "at": ms, "attempt": A}
+ *   {"t": "telling", "id": G, "at": ms}                 (in a fleet: before its entry is sent)
  *
  * Settling follows from a group's records (book.c: settle_if_decided), so it has no record of its
  * own. `at` is the wall clock in milliseconds. In a fleet a group's record has the number of its
@@ -36,6 +37,7 @@ enum record_kind {
     RECORD_ACKED,
     RECORD_TOLD,
     RECORD_LOST,
+    RECORD_TELLING,
     RECORD_KINDS /* an unknown kind */
 };
 
@@ -77,7 +79,8 @@ void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct
 /* Writes that the fleet has lost the session of an attempt that counted. */
 void record_lost(const struct attempt *a, uint64_t at_ms, struct buf *out);
 
-/* Writes a record without further members: RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
+/* Writes a record without further members: RECORD_DEADLINE, RECORD_RETURNED, RECORD_ACKED or
+ * RECORD_TELLING. */
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);
 
 /* --- reading --- */

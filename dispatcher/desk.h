@@ -445,7 +445,7 @@ void losses_end(struct desk *d);
  * tellings_resume does so for all groups of the book whose entry the sinks do not have yet. Call
  * tellings_removed when a group is about to leave the book. */
 void telling_start(struct desk *d, const struct group *g);
-void tellings_removed(struct desk *d, struct group *removed);
+void tellings_removed(struct desk *d, const struct group *removed);
 void tellings_resume(struct desk *d);
 void tellings_end(struct desk *d);
 

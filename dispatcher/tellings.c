@@ -5,8 +5,9 @@
  * only missing entries. Each entry arrives at least once, like everything that sinks receive.
  *
  * In a fleet a member may be lost before the sinks have its tokens. So each member is asked for
- * first, until they have it. Then the group's content is fixed, and the worker answers when every
- * sink has the entry, because its spool may be lost.
+ * first, until they have it. Then a record fixes the group's content: if another dispatcher repeats
+ * the entry, it is the same. The worker answers when every sink has the entry, because its spool
+ * may be lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,8 @@ struct telling {
     char group[GROUP_ID_MAX + 1];
     /* time of submission, because a later group may have the same id by now */
     uint64_t submitted_at_ms;
-    char *body;
-    bool waits;       /* waits for the records that settled the group to be durable */
+    char *body;       /* NULL: it is not written yet */
+    bool waits;       /* waits for the group's records to be durable */
     uint32_t rollout; /* in a fleet: the sinks have the members before this one */
     uint64_t again_ms;
     char at[ID_TEXT_MAX]; /* in a fleet: the worker that has the entry, or is asked to; or empty */
@@ -158,17 +159,6 @@ static char *write_entry(const struct group *g)
     return buf_take(&body);
 }
 
-/* Writes the entry of a group that may have lost members since it settled, and fixes its content.
- */
-static void fix_entry(struct telling *t, struct group *g)
-{
-    if (g->telling)
-        return;
-    g->telling = true;
-    free(t->body);
-    t->body = write_entry(g);
-}
-
 /* Records that the member's session is lost. Returns -1 if that cannot be recorded now. */
 static int lose_member(const struct telling *t)
 {
@@ -225,6 +215,31 @@ static bool await_member(struct telling *t, struct group *g)
     return true;
 }
 
+static void on_telling_durable(void *ctx)
+{
+    struct telling *t = ctx;
+
+    t->waits = false;
+    tell_next(t);
+}
+
+/* Fixes the group's content. Returns whether the record must be waited for. */
+static bool fix_content(struct telling *t, const struct group *g)
+{
+    struct buf record = {0};
+    struct err e;
+    int rc;
+
+    record_plain(RECORD_TELLING, g->spec.id, clock_wall_ms(), &record);
+    rc = desk_write(t->desk, str_cstr(t->group), buf_str(&record),
+                    &(struct desk_done){on_telling_durable, t, NULL}, &e);
+    buf_done(&record);
+    t->waits = rc == 0;
+    if (rc < 0)
+        tell_later(t);
+    return rc <= 0;
+}
+
 /* In a fleet the call may end before the sinks have the entry. Then the same worker is asked again:
  * a second one would send it twice. */
 static void give_entry(struct telling *t)
@@ -235,28 +250,20 @@ static void give_entry(struct telling *t)
                           STR("/admin/group_result"), str_cstr(t->body), on_telling_answer, t);
 }
 
-/* Makes the next call. A group that was removed was delivered to a trainer. */
+/* Makes the next call. The content of a removed group is fixed. */
 static void tell_next(struct telling *t)
 {
-    struct group *g = t->desk->copy ? group_of(t) : NULL;
+    struct group *g = group_of(t);
 
     if (desk_is_refusing(t->desk)) {
         tell_later(t);
         return;
     }
-    if (g && await_member(t, g))
+    if (t->desk->copy && g && !g->telling && (await_member(t, g) || fix_content(t, g)))
         return;
-    if (g)
-        fix_entry(t, g);
+    if (g && !t->body)
+        t->body = write_entry(g);
     give_entry(t);
-}
-
-static void on_telling_durable(void *ctx)
-{
-    struct telling *t = ctx;
-
-    t->waits = false;
-    tell_next(t);
 }
 
 void telling_start(struct desk *d, const struct group *g)
@@ -270,7 +277,8 @@ void telling_start(struct desk *d, const struct group *g)
     memcpy(t->group, g->spec.id.p, g->spec.id.len);
     t->submitted_at_ms = g->submitted_at_ms;
     t->again_ms = d->copy ? SOON_MS : AGAIN_MS;
-    t->body = write_entry(g);
+    if (group_of(t) != g)
+        t->body = write_entry(g);
     desk_owe(d, g->spec.id);
     list_append(&d->tellings, &t->entry);
     t->waits = desk_await(d, &(struct desk_done){on_telling_durable, t, NULL}) == 0;
@@ -278,15 +286,15 @@ void telling_start(struct desk *d, const struct group *g)
         tell_next(t);
 }
 
-void tellings_removed(struct desk *d, struct group *removed)
+void tellings_removed(struct desk *d, const struct group *removed)
 {
     struct telling *t;
 
     LIST_EACH(&d->tellings, t, struct telling, entry) {
-        struct group *g = d->copy ? group_of(t) : NULL;
+        const struct group *g = t->body ? NULL : group_of(t);
 
         if (g && g == removed)
-            fix_entry(t, g);
+            t->body = write_entry(g);
     }
 }
 

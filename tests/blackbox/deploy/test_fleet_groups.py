@@ -345,6 +345,27 @@ def test_a_group_that_was_shown_while_its_entry_waits_does_not_change(sunk):
     assert shown["state"] == "finished" and front.get("/groups/one").json() == shown
 
 
+def test_an_entry_that_comes_twice_is_the_same(sunk):
+    """The sink has the entry, but no dispatcher knows that. Then a member is lost."""
+    fleet, sink = sunk
+    front = Front(*fleet)
+    sink.ask("SET", "s:groups", "no stream: entries of groups wait")
+    lost, kept = claim_one_each(fleet, front, "one", min=1)
+    end_well(front, lost, kept)
+    g.wait_until(lambda: spooled(fleet), 20, "the entry waits")
+    wait_whole(fleet)
+    owner, _ = owner_and_other(fleet)
+    os.kill(fleet[owner].child("dispatcher"), signal.SIGSTOP)
+    sink.ask("DEL", "s:groups")
+    g.wait_until(lambda: sink.ask("XLEN", "s:groups") == 1, 20, "the sink has the entry")
+    front = lose_session(fleet, lost)
+    g.wait_until(lambda: sink.ask("XLEN", "s:groups") == 2, 30, "the next dispatcher has sent it again")
+    (_, first), (_, again) = sink.ask("XRANGE", "s:groups", "-", "+")
+    assert first == again and first["state"] == "finished"
+    group, = front.get("/queues/q/next?wait_s=20").json()["groups"]
+    assert {**group, "deliveries": 0} == json.loads(first["result"])
+
+
 def test_a_worker_that_restarts_does_not_tell_a_group_twice(tmp_path):
     with Server(tmp_path / "sink") as sink, Fleet(tmp_path, "a", workers=2, sink=f"redis://127.0.0.1:{sink.port}?stream=s") as fleet:
         fleet["a"].allow("a sink takes", "process died")

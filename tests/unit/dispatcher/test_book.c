@@ -459,6 +459,29 @@ TEST(book, a_telling_finds_the_older_of_two_that_are_gone)
     book_done(&b);
 }
 
+/* Sinks may have the entry. */
+TEST(book, a_group_that_is_being_told_loses_no_member)
+{
+    struct book b;
+    struct buf record = {0};
+    struct attempt *a;
+    struct err e = {0};
+
+    book_init(&b);
+    submit(&b, "a", "");
+    record_plain(RECORD_TELLING, STR("a"), 5, &record);
+    cr_assert_eq(book_apply(&b, buf_str(&record), &e), -1, "it has not settled");
+    a = claim(&b, "x", 0);
+    end(&b, a, OUTCOME_OK, 10);
+    apply(&b, &record);
+    cr_assert(group_is_delivered(book_group(&b, STR("a"))));
+    record_lost(a, 20, &record);
+    cr_assert_eq(book_apply(&b, buf_str(&record), &e), -1);
+    cr_assert_eq(a->rollout->state, ROLLOUT_SUCCEEDED);
+    buf_done(&record);
+    book_done(&b);
+}
+
 TEST(book, gone_groups_are_kept_until_they_are_forgotten)
 {
     struct book b;
