@@ -13,7 +13,8 @@
 
 enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10, CHUNK_MAPPED = 8 << 20 };
 
-enum { SPARE_MAX = 16 };
+/* SPARE_MAX chunks of each of SPARE_SIZES sizes may be kept. */
+enum { SPARE_MAX = 64, SPARE_SIZES = 3 };
 
 struct arena_chunk {
     struct arena_chunk *next;
@@ -30,29 +31,40 @@ struct arena_held {
     size_t size; /* bytes of the chunk that count in held_bytes */
 };
 
-/* Chunks of ARENA_FIRST that this thread keeps for its next arenas. Nearly each arena has exactly
- * one such chunk, which is longer than the blocks that the C library keeps for reuse. */
-static _Thread_local struct {
+/* Chunks of ARENA_FIRST, and of its next doubles, that this thread keeps for its next arenas. They
+ * are longer than the blocks that the C library keeps for reuse. */
+static _Thread_local struct spare {
     struct arena_chunk *first;
     unsigned room; /* chunks that may still be kept; 0: this thread keeps none */
-} spare;
+} spares[SPARE_SIZES];
 
 void arena_keep_chunks(void)
 {
 #if !ARENA_ADDRESSES_CHECKED /* a sanitizer must detect uses of freed chunks */
-    if (!spare.first)
-        spare.room = SPARE_MAX;
+    for (int i = 0; i < SPARE_SIZES; i++)
+        if (!spares[i].first)
+            spares[i].room = SPARE_MAX;
 #endif
+}
+
+/* Returns the spare chunks of a size. NULL: no chunks of this size are kept. */
+static struct spare *spare_of(size_t cap)
+{
+    for (int i = 0; i < SPARE_SIZES; i++)
+        if (cap == (size_t)ARENA_FIRST << i)
+            return &spares[i];
+    return NULL;
 }
 
 static struct arena_chunk *chunk_new(size_t cap)
 {
-    struct arena_chunk *c = cap == ARENA_FIRST ? spare.first : NULL;
+    struct spare *s = spare_of(cap);
+    struct arena_chunk *c = s ? s->first : NULL;
 
     if (!c)
         return mem_alloc(sizeof(*c) + cap);
-    spare.first = c->next;
-    spare.room++;
+    s->first = c->next;
+    s->room++;
     return c;
 }
 
@@ -60,12 +72,14 @@ static struct arena_chunk *chunk_new(size_t cap)
  * costs more than writing to it. */
 static void chunk_free(struct arena_chunk *c)
 {
+    struct spare *s = spare_of(c->cap);
+
     if (c->mapped) {
         mem_unmap(c, sizeof(*c) + c->cap);
-    } else if (c->cap == ARENA_FIRST && spare.room > 0) {
-        c->next = spare.first;
-        spare.first = c;
-        spare.room--;
+    } else if (s && s->room > 0) {
+        c->next = s->first;
+        s->first = c;
+        s->room--;
     } else {
         free(c);
     }

@@ -159,12 +159,14 @@ TEST(arena, prints_as_well_where_a_chunk_ends)
 TEST(arena, a_kept_chunk_serves_the_next)
 {
     struct arena a = {0}, b = {0};
-    char *first;
+    char *first, *second;
 
     arena_keep_chunks();
     first = arena_alloc(&a, 16);
+    second = arena_alloc(&a, 4096); /* in a chunk of 8 KiB */
     arena_done(&a);
     cr_expect(ARENA_ADDRESSES_CHECKED || arena_alloc(&b, 4096) == (void *)first);
+    cr_expect(ARENA_ADDRESSES_CHECKED || arena_alloc(&b, 8192) == (void *)second);
     cr_expect(ARENA_ADDRESSES_CHECKED || arena_alloc(&a, 16) != (void *)first);
     cr_expect(ARENA_ADDRESSES_CHECKED || (a.held_bytes > 4096 && b.held_bytes > 4096));
     arena_done(&a);
