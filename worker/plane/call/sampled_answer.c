@@ -197,15 +197,24 @@ void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_o
     stop_text_init(a->stop, o->stops);
 }
 
-/* Frees the stages. */
-void sampled_answer_done(struct sampled_answer *a)
+/* Frees the stages from ids to events. A complete answer needs only their results while it waits
+ * for its record. */
+static void free_stages(struct sampled_answer *a)
 {
     detok_free(a->detok);
     parser_free(a->parser);
-    stop_text_done(a->stop);
-    free(a->stop);
+    a->detok = NULL;
+    a->parser = NULL;
+    a->steady = NULL;
     buf_done(&a->piece);
     buf_done(&a->clean);
+}
+
+void sampled_answer_done(struct sampled_answer *a)
+{
+    free_stages(a);
+    stop_text_done(a->stop);
+    free(a->stop);
     buf_done(&a->text);
     buf_done(&a->reasoning);
     buf_done(&a->warning);
@@ -428,6 +437,7 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
         parser_feed(a->parser, buf_str(&a->clean));
     parser_finish(a->parser);
     warn_of_withheld(a);
+    free_stages(a);
 }
 
 /* --- messages that an upstream sends --- */
@@ -534,6 +544,7 @@ void sampled_answer_end_messages(struct sampled_answer *a)
 {
     end_last_call(a);
     warn_of_withheld(a);
+    free_stages(a);
 }
 
 /* --- repeating all events for a listener that joins --- */
