@@ -14,6 +14,7 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
+#include "common/codec/sampling.h"
 #include "common/codec/utf8.h"
 #include "worker/dialect/dialect.h"
 #include "worker/text/request/chat.h"
@@ -250,9 +251,23 @@ static bool is_offered(unsigned dialects, const struct json *tool, struct str ty
              str_eq_c(json_string(json_get(tool, "execution")), "client")));
 }
 
-/* Records tools of kinds that the reader skips, as "tools.KIND". A namespace within a namespace is
- * skipped, too. */
-static void check_tool_kinds(struct dropping *d, const struct json *tools, bool inner)
+/* Reports whether the tool's arguments must fit its schema. */
+static bool is_strict(const struct json *tool)
+{
+    return json_is_true(json_get(tool, "strict")) ||
+           json_is_true(json_get(json_get(tool, "function"), "strict"));
+}
+
+/* Reports whether no grammar binds the answer's calls. */
+static bool is_unbound(const struct chat_request *req)
+{
+    return req->tool_choice == CHOICE_AUTO && req->parallel_tool_calls && !req->tool_allowed &&
+           !req->sampling->grammar;
+}
+
+/* Records tools of kinds that the reader skips, as "tools.KIND", and strict tools without a
+ * grammar, as "tools.strict". A namespace within a namespace is skipped, too. */
+static void check_tools(struct dropping *d, const struct json *tools, bool unbound, bool inner)
 {
     for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
         const struct json *tool = &tools->items[i];
@@ -262,7 +277,9 @@ static void check_tool_kinds(struct dropping *d, const struct json *tools, bool 
         if (!is_offered(d->dialects, tool, type) || (space && inner))
             drop_member(d, STR("tools"), type, USE_UNUSED);
         else if (space && (d->dialects & IN_RESPONSES))
-            check_tool_kinds(d, json_get(tool, "tools"), true);
+            check_tools(d, json_get(tool, "tools"), unbound, true);
+        else if (unbound && is_strict(tool))
+            drop_member(d, STR("tools"), STR("strict"), USE_UNUSED);
     }
 }
 
@@ -288,7 +305,7 @@ void request_find_dropped(struct arena *a, const struct dialect *d, const struct
     for (uint32_t i = 0; i < body->n && (body->flags & JSON_SURROGATE); i++)
         find_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
-        check_tool_kinds(&x, json_get(body, "tools"), false);
+        check_tools(&x, json_get(body, "tools"), is_unbound(req), false);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
         check_continuation(&x, body, req->chat);
     if (x.names.n) {

@@ -32,7 +32,8 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
  * Fills req->dropped from the body (a JSON object). Call it after the dialect's parse. Dropped are:
  *   - items that the reader skipped;
  *   - members that are not null and not read, as "name" or "object.name";
- *   - tools of kinds that do not run here, as "tools.KIND";
+ *   - tools of kinds that do not run here, as "tools.KIND", and strict ones that no grammar
+ *     enforces, as "tools.strict";
  *   - members in which U+FFFD replaced half a character, as "name[i].lone_surrogate".
  * `taken` (may be NULL) reports names that other layers use. Allocates nothing if nothing is
  * dropped.

@@ -120,6 +120,17 @@ def test_the_tools_that_are_offered_are_not_dropped(start, body):
     assert "dropped_fields" not in generated(gateway, sid)[0]
 
 
+@pytest.mark.parametrize("dialect,tool", [("chat", {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}),
+                                          ("messages", {"name": "f", "strict": True, "input_schema": {"type": "object"}}),
+                                          ("responses", {"type": "function", "name": "f", "strict": True, "parameters": {"type": "object"}})])
+def test_a_strict_tool_is_dropped_unless_a_grammar_binds_the_calls(start, dialect, tool):
+    gateway = start(engine="builtin:echo", workers=1)
+    demanded = {"type": "any"} if dialect == "messages" else "required"
+    for more, dropped in (({}, ["tools.strict"]), ({"tool_choice": demanded}, None)):
+        sid = ask(gateway, dialect, {"tools": [tool, {**tool, "strict": False}], **more})
+        assert generated(gateway, sid)[0].get("dropped_fields") == dropped
+
+
 # --- the table is what the readers read ---
 
 READERS = {"CHAT": ["chat_reader"], "MESSAGES": ["messages_reader", "messages_tools"],
