@@ -3,6 +3,7 @@
 #include "worker/ledger/old_journal.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,19 +117,38 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
     (void)ctx, (void)segment, (void)offset, (void)bytes, (void)last;
 }
 
-/* Returns the time since the last change of a file in the folder. */
-static uint64_t measure_age(const char *path)
+/* Returns the time of the last change of a segment, in ms; 0: there is none. Sets errno. Other
+ * files do not count: a comparison that was cut off leaves a newer one. */
+static uint64_t find_last_change(DIR *d)
 {
-    DIR *d = opendir(path);
     const struct dirent *entry;
-    uint64_t now = clock_wall_ms(), newest = 0;
+    uint64_t newest = 0;
     struct stat st;
 
-    while (d && (entry = file_next_entry(d)))
-        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-            newest = MAX_OF(newest, (uint64_t)st.st_mtime * 1000);
-    (void)file_end_entries(d, path);
-    return now > newest ? now - newest : 0;
+    while ((entry = file_next_entry(d))) {
+        if (!str_starts(str_cstr(entry->d_name), STR("seg-")))
+            continue;
+        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+            break;
+        newest = MAX_OF(newest, (uint64_t)st.st_mtime * 1000);
+    }
+    return newest;
+}
+
+/* Measures the time since the last change of the journal. */
+static int measure_age(const char *path, uint64_t *ret_ms, struct err *e)
+{
+    DIR *d = opendir(path);
+    uint64_t now = clock_wall_ms(), newest;
+    int rc;
+
+    if (!d)
+        return err_sys(e, ERR_IO, "cannot open %s", path);
+    newest = find_last_change(d);
+    rc = errno ? err_sys(e, ERR_IO, "cannot read %s", path) : 0;
+    (void)closedir(d);
+    *ret_ms = now > newest ? now - newest : 0;
+    return rc;
 }
 
 int old_journal_read(void *ctx, void *tool, struct err *e)
@@ -137,7 +157,8 @@ int old_journal_read(void *ctx, void *tool, struct err *e)
     struct old_journal *f = ctx;
 
     (void)tool;
-    f->age_ms = measure_age(f->path);
+    if (measure_age(f->path, &f->age_ms, e))
+        return -1;
     return scan_journal(f->path, &events, f, e);
 }
 

@@ -29,7 +29,7 @@ struct old_journal {
     char path[PLACE_FOLDER_MAX];
     uint64_t remembered_ms; /* time that ends are remembered */
     struct map logs;        /* struct old_log, by session */
-    uint64_t age_ms;        /* since the last change of a file */
+    uint64_t age_ms;        /* since the last change of a segment */
     size_t unjudged;        /* sessions of which the store can have forgotten the end */
     uint64_t missing;       /* number of missing records */
     struct buf report;      /* a line for each session with missing records */
