@@ -1,4 +1,4 @@
-/* Look-ups in the generated Unicode tables (unicode.h, unicode_data.c), all by binary search,
+/* Look-ups in the generated Unicode tables (unicode.h), all by binary search,
  * and the composition of Hangul, which is arithmetic. */
 
 #include "worker/text/tokens/unicode.h"
