@@ -99,24 +99,9 @@ void book_release(struct rollout *r)
 
 /* --- begun groups without a claimable rollout --- */
 
-/* Returns when the first of the group's rollouts leaves its back-off; UINT64_MAX: all waiting
- * rollouts are reserved. */
-static uint64_t due_ms(const struct group *g)
-{
-    uint64_t due = UINT64_MAX;
-
-    for (uint32_t i = 0; i < group_rollouts(g); i++) {
-        const struct rollout *r = &g->rollouts[i];
-
-        if (r->state == ROLLOUT_WAITING && !r->reserved)
-            due = MIN_OF(due, r->not_before_ms);
-    }
-    return due;
-}
-
 static void put_aside(struct lane *l, struct group *g)
 {
-    uint64_t due = due_ms(g);
+    uint64_t due = group_due_ms(g);
 
     leave_list(g);
     if (due == UINT64_MAX)

@@ -313,6 +313,19 @@ void result_done(struct result *r)
     *r = (struct result){0};
 }
 
+uint64_t group_due_ms(const struct group *g)
+{
+    uint64_t due_ms = g->rollouts ? UINT64_MAX : 0;
+
+    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++) {
+        const struct rollout *r = &g->rollouts[i];
+
+        if (r->state == ROLLOUT_WAITING && !r->reserved)
+            due_ms = MIN_OF(due_ms, r->not_before_ms);
+    }
+    return due_ms;
+}
+
 void group_free(struct group *g)
 {
     for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++) {

@@ -205,6 +205,10 @@ static inline uint32_t group_rollouts(const struct group *g)
     return g->spec.n + g->spec.extra;
 }
 
+/* Returns when the first waiting rollout of the group may begin; 0: at once; UINT64_MAX: a claim is
+ * making the session of each of them. */
+uint64_t group_due_ms(const struct group *g);
+
 /* Reads and checks one submission: `body`, with `defaults` (or NULL) for missing members; `id` (or
  * absent) is the one in the path. Strings of *ret are borrowed from the trees. Returns -1 with
  * ERR_INVALID, which names the field; `where` ("groups[3]." or "") precedes the name. */

@@ -85,21 +85,6 @@ void waits_no_queue(const struct book *b, struct str name, struct buf *out)
     write_names(names, n, b->queues.n, name, out);
 }
 
-/* Returns when the first waiting rollout of the group may begin; UINT64_MAX: a claim is making the
- * session of each of them. */
-static uint64_t first_due_ms(const struct group *g)
-{
-    uint64_t due_ms = g->rollouts ? UINT64_MAX : 0;
-
-    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++) {
-        const struct rollout *r = &g->rollouts[i];
-
-        if (r->state == ROLLOUT_WAITING && !r->reserved)
-            due_ms = MIN_OF(due_ms, r->not_before_ms);
-    }
-    return due_ms;
-}
-
 void waits_of_group(const struct book *b, const struct group *g, const struct waits_now *now,
                     struct buf *out)
 {
@@ -117,7 +102,7 @@ void waits_of_group(const struct book *b, const struct group *g, const struct wa
         waits_not_offered(b, r, now->mono_ms, out);
     } else if (is_queue_full(g->queue, now)) {
         write_full(g->queue, out);
-    } else if ((due_ms = first_due_ms(g)) == UINT64_MAX) {
+    } else if ((due_ms = group_due_ms(g)) == UINT64_MAX) {
         return; /* the group's attempts begin */
     } else if (due_ms > now->wall_ms) {
         buf_printf(out, "after a failure of infrastructure the next attempt begins in %llu s",

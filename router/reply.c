@@ -1,53 +1,14 @@
 
 #include "router/reply.h"
 
-/* Returns the reason phrase of a status. */
-static const char *reason_of(int status)
-{
-    switch (status) {
-    case 200:
-        return "OK";
-    case 400:
-        return "Bad Request";
-    case 401:
-        return "Unauthorized";
-    case 403:
-        return "Forbidden";
-    case 404:
-        return "Not Found";
-    case 405:
-        return "Method Not Allowed";
-    case 408:
-        return "Request Timeout";
-    case 413:
-        return "Content Too Large";
-    case 417:
-        return "Expectation Failed";
-    case 421:
-        return "Misdirected Request";
-    case 426:
-        return "Upgrade Required";
-    case 431:
-        return "Request Header Fields Too Large";
-    case 502:
-        return "Bad Gateway";
-    case 503:
-        return "Service Unavailable";
-    case 505:
-        return "HTTP Version Not Supported";
-    case 508:
-        return "Loop Detected";
-    default:
-        return status < 500 ? "Refused" : "Failed";
-    }
-}
+#include "common/net/http1.h"
 
 /* Writes the status line and headers. */
 static void begin_reply(struct buf *out, const struct reply_to *to, int status, const char *type,
                         size_t len_bytes)
 {
     buf_printf(out, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n", status,
-               reason_of(status), type, len_bytes);
+               http1_reason(status), type, len_bytes);
     if (to->request_id.len > 0)
         buf_printf(out, "Rollgate-Request-Id: %.*s\r\n", (int)to->request_id.len, to->request_id.p);
     if (to->session.len > 0)

@@ -140,6 +140,19 @@ struct config *commands_load_words(int argc, char **argv, enum commands_care car
     return load_settings(argc, argv, care, true, false);
 }
 
+static int serve(int argc, char **argv, enum commands_care care,
+                 const struct supervisor_bodies *bodies)
+{
+    struct config *c = load_settings(argc, argv, care, false, true);
+    int rc;
+
+    if (!c)
+        return 2;
+    rc = supervisor_serve(c, bodies);
+    config_free(c);
+    return rc;
+}
+
 /* The bodies are functions of other folders. The supervisor only calls them. */
 int serve_command(int argc, char **argv)
 {
@@ -153,27 +166,15 @@ int serve_command(int argc, char **argv)
         .describe = worker_describe,
         .check = check_live,
     };
-    struct config *c = load_settings(argc, argv, COMMANDS_VALUES, false, true);
-    int rc;
 
-    if (!c)
-        return 2;
-    rc = supervisor_serve(c, &bodies);
-    config_free(c);
-    return rc;
+    return serve(argc, argv, COMMANDS_VALUES, &bodies);
 }
 
 int route_command(int argc, char **argv)
 {
     static const struct supervisor_bodies bodies = {.router = router_run, .check = router_check};
-    struct config *c = load_settings(argc, argv, COMMANDS_ROUTE, false, true);
-    int rc;
 
-    if (!c)
-        return 2;
-    rc = supervisor_serve(c, &bodies);
-    config_free(c);
-    return rc;
+    return serve(argc, argv, COMMANDS_ROUTE, &bodies);
 }
 
 int config_command(int argc, char **argv)

@@ -19,8 +19,7 @@ static const char USAGE[] =
 
 enum { POLL_MS = 200, VAIN_POLLS = 15 };
 
-/* Counts the places of a node (an absent name: without an owner), and those that are not whole. */
-static unsigned count_places(const struct json *places, struct str name, unsigned *ret_partial)
+unsigned fleet_nodes_count_places(const struct json *places, struct str name, unsigned *ret_partial)
 {
     unsigned n = 0;
     const struct json *p;
@@ -57,14 +56,14 @@ static void print_status(const struct json *fleet)
            terminal_name(json_string(json_get(fleet, "name")), name), "node", "state", "places",
            "not whole", "since", "address");
     for (uint32_t i = 0; (n = json_at(nodes, i)); i++) {
-        owned = count_places(places, json_string(json_get(n, "name")), &partial);
+        owned = fleet_nodes_count_places(places, json_string(json_get(n, "name")), &partial);
         write_since(json_get(n, "since"), since, sizeof(since));
         printf("%-24s %-9s %6u %9u  %-20s  %s\n",
                terminal_name(json_string(json_get(n, "name")), name),
                terminal_name(json_string(json_get(n, "state")), state), owned, partial, since,
                terminal_name(json_string(json_get(n, "address")), address));
     }
-    owned = count_places(places, str_of(NULL, 0), &partial);
+    owned = fleet_nodes_count_places(places, str_of(NULL, 0), &partial);
     if (owned > 0)
         printf("%-24s %-9s %6u %9u\n", "(no owner)", "", owned, partial);
 }
@@ -204,7 +203,7 @@ static int await_drained(const struct gateway_client_options *o, const char *nam
         pause_ms(POLL_MS);
         fleet = ask(o, "GET", "/fleet", arena, answer);
         if (fleet)
-            owned = count_places(json_get(fleet, "places"), str_cstr(name), &partial);
+            owned = fleet_nodes_count_places(json_get(fleet, "places"), str_cstr(name), &partial);
         vain = !fleet || is_lost(fleet, name) ? vain + 1 : 0;
     }
     if (owned == 0)

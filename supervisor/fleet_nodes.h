@@ -4,6 +4,14 @@
 
 #include <stdbool.h>
 
+#include "common/base/str.h"
+
+struct json;
+
+/* Counts the places of a node (an absent name: without an owner), and those that are not whole. */
+unsigned fleet_nodes_count_places(const struct json *places, struct str name,
+                                  unsigned *ret_partial);
+
 /* Reports whether the word is one of these commands. */
 bool fleet_nodes_has_command(const char *word);
 

@@ -4,6 +4,7 @@
 
 #include "common/codec/json.h"
 #include "common/proc/gateway_client.h"
+#include "supervisor/fleet_nodes.h"
 #include "supervisor/terminal_text.h"
 
 enum { PATH_MAX_BYTES = 160 };
@@ -28,16 +29,9 @@ static const struct json *ask_node(struct gateway_client *c, const char *path, s
 /* Writes the places that a node owns. */
 static void put_places(const struct json *places, struct str name, struct json_out *o)
 {
-    int64_t n = 0, partial = 0;
-    const struct json *p;
+    unsigned partial;
 
-    for (uint32_t i = 0; (p = json_at(places, i)); i++) {
-        if (!str_eq(json_string(json_get(p, "node")), name))
-            continue;
-        n++;
-        partial += !json_is_true(json_get(p, "whole"));
-    }
-    json_out_member_i64(o, "places", n);
+    json_out_member_i64(o, "places", fleet_nodes_count_places(places, name, &partial));
     json_out_member_i64(o, "not_whole", partial);
 }
 

@@ -544,3 +544,44 @@ int http1_forward(const struct http1_head *h, struct iovec *iov)
     }
     return n;
 }
+
+const char *http1_reason(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {204, "No Content"},
+        {304, "Not Modified"},
+        {308, "Permanent Redirect"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {413, "Content Too Large"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {421, "Misdirected Request"},
+        {422, "Unprocessable Content"},
+        {426, "Upgrade Required"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+        {508, "Loop Detected"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+        if (reasons[i].status == status)
+            return reasons[i].reason;
+    }
+    return status < 500 ? "Refused" : "Failed";
+}

@@ -129,4 +129,7 @@ bool http1_list_has(struct str list, struct str token);
  * of entries, at most HTTP1_HEADERS_MAX; iov must have space for so many. */
 int http1_forward(const struct http1_head *h, struct iovec *iov);
 
+/* Returns the reason phrase of a final status. */
+const char *http1_reason(int status);
+
 #endif

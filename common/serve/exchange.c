@@ -336,40 +336,6 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     return x;
 }
 
-static const char *reason_of(int status)
-{
-    static const struct {
-        int status;
-        const char *reason;
-    } reasons[] = {
-        {200, "OK"},
-        {204, "No Content"},
-        {304, "Not Modified"},
-        {308, "Permanent Redirect"},
-        {400, "Bad Request"},
-        {401, "Unauthorized"},
-        {403, "Forbidden"},
-        {404, "Not Found"},
-        {405, "Method Not Allowed"},
-        {409, "Conflict"},
-        {410, "Gone"},
-        {415, "Unsupported Media Type"},
-        {422, "Unprocessable Content"},
-        {426, "Upgrade Required"},
-        {429, "Too Many Requests"},
-        {500, "Internal Server Error"},
-        {502, "Bad Gateway"},
-        {503, "Service Unavailable"},
-        {504, "Gateway Timeout"},
-    };
-
-    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
-        if (reasons[i].status == status)
-            return reasons[i].reason;
-    }
-    return "Other";
-}
-
 /* Replaces no earlier note: a connection has at most one, for its last answer. */
 void exchange_note(struct exchange *x, const struct exchange_note *note)
 {
@@ -401,7 +367,7 @@ static void start_answer(struct exchange *x, int status, const char *content_typ
     if (x->conn->lent)
         lent_answers(x->conn);
     x->req->res.status = status;
-    x->req->res.reason = reason_of(status);
+    x->req->res.reason = http1_reason(status);
     if (content_type)
         h2o_add_header(&x->req->pool, &x->req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL,
                        content_type, strlen(content_type));
@@ -416,7 +382,7 @@ static void reply_stranded(struct exchange *x, int status, const char *content_t
     struct buf answer = {0};
 
     buf_printf(&answer, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n", status,
-               reason_of(status), content_type, body.len);
+               http1_reason(status), content_type, body.len);
     for (size_t i = 0; i < all->size; i++) {
         buf_add_str(&answer, str_of_iovec(*all->entries[i].name));
         buf_puts(&answer, ": ");
