@@ -29,11 +29,6 @@
  * only new ones, which the count of tokens shows. Counts, ids and logprobs are checked at the end,
  * when nothing more can come. An upstream without ids is an error only if they were requested. */
 
-static int fail_ids(struct err *e, const char *what)
-{
-    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
-}
-
 static int64_t int_of(const struct json *v)
 {
     int64_t n;
@@ -53,7 +48,7 @@ static int add_id(struct json_ints *to, const struct json *v, struct err *e)
     int64_t id = int_of(v);
 
     if (id < 0 || id > INT32_MAX)
-        return fail_ids(e, "a token id is no such number");
+        return reply_invalid(e, "a token id is no such number");
     *vec_push(to) = (int32_t)id;
     return 0;
 }
@@ -93,7 +88,7 @@ static int read_triples(struct reply *y, const struct json *list, int64_t total,
                                              list->n >= y->ids.n && repeats_triples(y, list));
 
     if (all && !repeats_triples(y, list))
-        return fail_ids(e, "tokens that it had sent are others now");
+        return reply_invalid(e, "tokens that it had sent are others now");
     for (size_t i = all ? y->ids.n : 0; i < list->n; i++) {
         if (add_id(&y->ids, json_at(&list->items[i], 1), e) < 0)
             return -1;
@@ -160,7 +155,7 @@ static int read_sglext(struct reply *y, const struct json *ext, struct err *e)
     if (!json_is(lists, JSON_ARRAY))
         return 0;
     if (y->ids.n > 0)
-        return fail_ids(e, "it tells its tokens twice");
+        return reply_invalid(e, "it tells its tokens twice");
     return add_ids(&y->ids, json_at(lists, 0), e);
 }
 
@@ -205,14 +200,14 @@ static int upstream_ids_take(struct reply *y, const struct json *doc, struct err
 static int check_logprobs(const struct reply *y, bool asked, struct err *e)
 {
     if (y->logprobs.n == 0 && asked)
-        return fail_ids(e, "it has no logprobs");
+        return reply_invalid(e, "it has no logprobs");
     if (y->logprobs.n > 0 && y->logprobs.n != y->ids.n)
-        return fail_ids(e, "the numbers of tokens and logprobs differ");
+        return reply_invalid(e, "the numbers of tokens and logprobs differ");
     for (size_t i = 0; i < y->logprobs.n; i++) {
         const char *fault = logprob_fault(y->logprobs.at[i]);
 
         if (fault)
-            return fail_ids(e, fault);
+            return reply_invalid(e, fault);
     }
     return 0;
 }
@@ -225,7 +220,7 @@ static int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs
     const struct reply_event *v = &y->event;
 
     if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
-        return fail_ids(e, "it has no token ids");
+        return reply_invalid(e, "it has no token ids");
     if (y->ids.n == 0) {
         vec_clear(&y->spans); /* the tokens of these spans were not returned */
         return 0;
@@ -235,10 +230,10 @@ static int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs
     if (check_logprobs(y, asked_logprobs, e) < 0)
         return -1;
     if (v->completion_tokens >= 0 && v->completion_tokens != (int64_t)y->ids.n)
-        return fail_ids(e, "its token count is not the number of its tokens");
+        return reply_invalid(e, "its token count is not the number of its tokens");
     if (v->prompt_tokens >= 0 && y->prompt_ids.n > 0 &&
         v->prompt_tokens != (int64_t)y->prompt_ids.n)
-        return fail_ids(e, "its prompt's count is not the number of its ids");
+        return reply_invalid(e, "its prompt's count is not the number of its ids");
     return 0;
 }
 

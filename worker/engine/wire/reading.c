@@ -35,17 +35,12 @@ enum {
     DELTA_TOPS_MAX = 8192, /* limit of tokens with alternatives; both count */
 };
 
-static int invalid(struct err *e, const char *what)
-{
-    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
-}
-
 /* Makes the attempt's error from a reader's own reason; why may be e. */
 static int unreadable(struct err *e, const struct err *why)
 {
     struct err kept = *why;
 
-    return invalid(e, kept.text);
+    return reply_invalid(e, kept.text);
 }
 
 /* --- fields of the answer --- */
@@ -317,8 +312,9 @@ static int check_images_told(struct reading *r, int64_t said, struct err *e)
     r->prompt_told = r->wire->echoes_images ? r->reply.event.has_echo : said >= 0;
     if (r->prompt_told || r->reply.finish == REPLY_ABORT)
         return 0;
-    return invalid(e, "it does not tell the prompt that it made with the images; the server is too "
-                      "old for them, or takes none");
+    return reply_invalid(
+        e, "it does not tell the prompt that it made with the images; the server is too "
+           "old for them, or takes none");
 }
 
 /* Reports whether a different prompt is accepted: one with images, if engines may drift. One that
@@ -341,7 +337,7 @@ static int check_prompt(struct reading *r, struct err *e)
     if (check_images_told(r, said, e) < 0)
         return -1;
     if (r->reply.event.has_echo && echo->n > 0 && echo->n == length && !is_prompt(r->req, echo))
-        return note_drift(r, said) ? 0 : invalid(e, "it is for another prompt");
+        return note_drift(r, said) ? 0 : reply_invalid(e, "it is for another prompt");
     if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)length ||
         note_drift(r, said))
         return 0;
@@ -370,7 +366,7 @@ static int take_document(struct reading *r, struct err *e)
         return rc;
     /* a stream cannot have lacks, which need positions in a whole answer */
     if (r->events && y->lacks.n > 0)
-        return invalid(e, "a stream leaves logprobs out");
+        return reply_invalid(e, "a stream leaves logprobs out");
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
         return -1;
     reply_note_version(y);
@@ -388,7 +384,7 @@ static int take_json(struct reading *r, struct str bytes, struct err *e)
     int rc;
 
     if (r->json_complete)
-        return str_trim(bytes).len == 0 ? READING_MORE : invalid(e, "bytes behind its JSON");
+        return str_trim(bytes).len == 0 ? READING_MORE : reply_invalid(e, "bytes behind its JSON");
     rc = fields_feed(&r->fields, bytes, e);
     if (rc < 0)
         return unreadable(e, e);
@@ -433,9 +429,10 @@ static int take_event(struct reading *r, struct err *e)
     if (r->wire->text)
         return reading_text_event(r, e);
     if (!r->in_json)
-        return invalid(e, "an event that is no JSON");
+        return reply_invalid(e, "an event that is no JSON");
     r->in_json = false;
-    return r->json_complete ? take_document(r, e) : invalid(e, "an event ends inside its JSON");
+    return r->json_complete ? take_document(r, e)
+                            : reply_invalid(e, "an event ends inside its JSON");
 }
 
 static int take_events(struct reading *r, struct str bytes, struct err *e)

@@ -54,7 +54,7 @@ static int read_doc(struct reading *r, struct err *e)
     if (json_parse(&r->doc_arena, buf_str(&r->word), &doc, e) < 0) {
         struct err why = *e;
 
-        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", why.text);
+        return reply_invalid(e, why.text);
     }
     if (r->wire->text(y, r->text, doc, &out, &r->delta_read, e) < 0)
         return -1;

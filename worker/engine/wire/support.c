@@ -15,6 +15,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/engine/wire/entries.h"
+#include "worker/engine/wire/wire_reply.h"
 #include "worker/text/request/odds.h"
 
 void support_done(struct support *s)
@@ -45,11 +46,6 @@ void support_begin_event(struct support *s)
     vec_clear(&s->sampled);
 }
 
-static int fail_support(struct err *e, const char *what)
-{
-    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
-}
-
 /* Checks the event's rows as a whole. Returns 1 if no row is usable. */
 static int check_event(const struct support *s, const struct support_tokens *t, struct err *e)
 {
@@ -58,11 +54,11 @@ static int check_event(const struct support *s, const struct support_tokens *t, 
     if (rows == 0 || (t->cut && rows < t->from + t->n))
         return 1;
     if (!t->cut && rows != t->seen)
-        return fail_support(e, "the numbers of tokens and of their sampling supports differ");
+        return reply_invalid(e, "the numbers of tokens and of their sampling supports differ");
     if (s->row_logprobs.n > 0 && s->row_logprobs.n != s->rows.n)
-        return fail_support(e, "the ids and logprobs of its sampling support differ in number");
+        return reply_invalid(e, "the ids and logprobs of its sampling support differ in number");
     if (s->sampled.n > 0 && s->sampled.n != rows)
-        return fail_support(e, "the numbers of tokens and of their sampling logprobs differ");
+        return reply_invalid(e, "the numbers of tokens and of their sampling logprobs differ");
     return 0;
 }
 
@@ -110,12 +106,12 @@ static int read_row(struct support *s, const struct support_tokens *t, size_t i,
         return 1;
     place = index_in_row(s->rows.at + at, n, t->ids[i]);
     if (place == SIZE_MAX)
-        return fail_support(e, "a token is not in its own sampling support");
+        return reply_invalid(e, "a token is not in its own sampling support");
     t->logprobs[i] = own_logprob(s, t, i, at, place);
     if (!isfinite(t->logprobs[i]))
-        return fail_support(e, "a logprob of its sampling support is null or out of range");
+        return reply_invalid(e, "a logprob of its sampling support is null or out of range");
     if (logprob_fault(t->logprobs[i]))
-        return fail_support(e, logprob_fault(t->logprobs[i]));
+        return reply_invalid(e, logprob_fault(t->logprobs[i]));
     s->own += s->sampled.n > 0 || s->row_logprobs.n > 0;
     keep_row(s, at, n);
     return 0;

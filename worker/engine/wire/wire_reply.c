@@ -104,7 +104,7 @@ void reply_begin_event(struct reply *y)
     support_begin_event(&y->support);
 }
 
-static int fail_reply(struct err *e, const char *what)
+int reply_invalid(struct err *e, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
@@ -154,11 +154,11 @@ static int find_new(const struct reply *y, struct cut *c, struct err *e)
     bool aborted = y->finish == REPLY_ABORT;
 
     if (!aborted && v->ids_seen < known)
-        return fail_reply(e, "tokens that it had sent are missing");
+        return reply_invalid(e, "tokens that it had sent are missing");
     if (!aborted && v->has_logprobs && v->logprobs_seen != v->ids_seen)
-        return fail_reply(e, "the numbers of tokens and logprobs differ");
+        return reply_invalid(e, "the numbers of tokens and logprobs differ");
     if (v->ids_seen > 0 && !v->has_logprobs && !aborted)
-        return fail_reply(e, "it has no logprobs");
+        return reply_invalid(e, "it has no logprobs");
     *c = (struct cut){known - MIN_OF(known, ids_read), known - MIN_OF(known, logprobs_read),
                       MIN_OF(new_ids, new_logprobs)};
     return 0;
@@ -173,15 +173,15 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
         const char *fault = logprob_fault(logprob);
 
         if (fault && (!isnan(logprob) || y->lacks.n == 0))
-            return fail_reply(e, fault);
+            return reply_invalid(e, fault);
         if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
-            return fail_reply(e, v->logprob_ids.at[c->logprobs + i] < 0
-                                     ? "a logprob names no token id"
-                                     : "a logprob belongs to another token");
+            return reply_invalid(e, v->logprob_ids.at[c->logprobs + i] < 0
+                                        ? "a logprob names no token id"
+                                        : "a logprob belongs to another token");
     }
     for (size_t i = 0; i < v->top_logprobs.n; i++) {
         if (isinf(v->top_logprobs.at[i]))
-            return fail_reply(e, "an alternative's logprob is out of range");
+            return reply_invalid(e, "an alternative's logprob is out of range");
     }
     return 0;
 }
@@ -302,11 +302,11 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
 
     *ret_new = 0;
     if (v->misfit)
-        return fail_reply(e, v->misfit);
+        return reply_invalid(e, v->misfit);
     if (stream)
         detect_mode(y);
     if (!stream && !v->has_ids && y->finish != REPLY_ABORT && !y->failed)
-        return fail_reply(e, "it has no token ids");
+        return reply_invalid(e, "it has no token ids");
     if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0 || add_support(y, &c, e) < 0)
         return -1;
     if (c.n > 0 && !v->has_spans)
@@ -318,7 +318,7 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
     }
     if (v->completion_tokens >= 0 && (v->has_ids || stream) && y->finish != REPLY_ABORT &&
         v->completion_tokens != (int64_t)y->ids.n)
-        return fail_reply(e, "its token count is not the number of its tokens");
+        return reply_invalid(e, "its token count is not the number of its tokens");
     *ret_new = c.n;
     return 0;
 }

@@ -128,6 +128,9 @@ void reply_count(struct reply *y, size_t besides);
 /* Begins a new document. */
 void reply_begin_event(struct reply *y);
 
+/* Fails with ERR_ENGINE_INVALID: the engine's answer is invalid, and what is wrong. Returns -1. */
+int reply_invalid(struct err *e, const char *what);
+
 /* Returns the index of the first new item of the next ids or logprobs array. */
 static inline size_t reply_from(const struct reply *y)
 {
