@@ -350,7 +350,6 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     struct journal *j = ctx;
     struct err e;
 
-    j->stats.fsyncs++;
     if (j->metrics)
         metrics_observe_us(j->metrics, METRIC_journal_fsync, took_us);
     if (failed) {

@@ -156,8 +156,7 @@ struct journal_stats {
     uint64_t records, bytes;      /* since the open */
     uint64_t replayed;            /* number of records replayed at the open */
     uint64_t repairs, lost_bytes; /* number of torn tails at the open; bytes of tails and damage */
-    uint64_t fsyncs;
-    uint64_t reads, read_bytes; /* reads by journal_read and journal_read_records since the open */
+    uint64_t reads;               /* by journal_read and journal_read_records since the open */
     uint64_t disk_bytes, live_bytes; /* bytes of all segments; of needed records */
 };
 

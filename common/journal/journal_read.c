@@ -80,7 +80,6 @@ static int read_run(struct journal *j, const struct wanted *w, size_t bytes, str
             return err_sys(e, ERR_IO, "cannot read journal segment %u", w->at.number);
         got += (size_t)n;
     }
-    j->stats.read_bytes += bytes;
     return 0;
 }
 

@@ -90,7 +90,6 @@ struct dialect {
 
 struct dialect_writer {
     const struct answer_sink *sink; /* call with ctx = this writer */
-    bool failed_in_stream; /* an error was sent in the stream; close the connection after it */
 };
 
 /* Returns the path without prefixes that clients add or repeat: /v1, /openai (Groq, Azure),

@@ -486,7 +486,6 @@ static void on_anthropic_failed(void *ctx, const struct err *e)
     begin_event(aw, &o, "error");
     write_error(&o, e);
     end_anthropic_event(aw, &o);
-    aw->w.base.failed_in_stream = true;
 }
 
 void anthropic_write_count(size_t n_tokens, struct buf *out)

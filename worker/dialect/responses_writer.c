@@ -448,7 +448,6 @@ static void on_response_failed(void *ctx, const struct err *failure)
     end_response_event(rw, &o);
     if (e->kind == ERR_CONTEXT_LENGTH)
         response_event(rw, "response.failed", "failed", NULL, e);
-    rw->w.base.failed_in_stream = true;
 }
 
 static const struct answer_sink responses_sink =

@@ -111,7 +111,6 @@ void openai_stream_failed(struct writer *w, const struct err *e)
     openai_error_object(&o, e);
     json_out_end_obj(&o);
     sse_end(w);
-    w->base.failed_in_stream = true;
 }
 
 /* Replaces invalid bytes, since a token may end inside a character and JSON must be valid UTF-8. */
