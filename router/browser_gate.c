@@ -1,5 +1,6 @@
 #include "router/browser_gate.h"
 
+#include "common/base/buf.h"
 #include "common/base/log.h"
 #include "common/net/http1.h"
 #include "common/net/own_names.h"
@@ -102,4 +103,14 @@ int browser_gate_check(const struct hub *h, const struct http1_head *head, struc
         log_warn(NULL, "refused a request of another site", LOG_T("reason", e->text),
                  LOG_U("suppressed", dropped));
     return -1;
+}
+
+void browser_gate_check_hosts(const struct config *c, struct buf *mistakes)
+{
+    struct err e;
+
+    for (size_t i = 0; i < c->allowed_hosts.n; i++) {
+        if (web_hosts_check(str_cstr(c->allowed_hosts.at[i]), &e) != 0)
+            buf_printf(mistakes, "--allowed-hosts: %s\n", e.text);
+    }
 }

@@ -14,6 +14,8 @@
 #ifndef RG_ROUTER_BROWSER_GATE_H
 #define RG_ROUTER_BROWSER_GATE_H
 
+struct buf;
+struct config;
 struct err;
 struct http1_head;
 struct hub;
@@ -21,5 +23,8 @@ struct hub;
 /* Checks both rules. Returns -1 with ERR_HOST or ERR_ORIGIN if a page of a different site may have
  * sent the request. Logs and counts such requests. */
 int browser_gate_check(const struct hub *h, const struct http1_head *head, struct err *e);
+
+/* Appends a line to mistakes for each entry of --allowed-hosts that names no host. */
+void browser_gate_check_hosts(const struct config *c, struct buf *mistakes);
 
 #endif

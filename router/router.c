@@ -6,14 +6,13 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "common/base/buf.h"
 #include "common/base/log.h"
-#include "common/net/web_origin.h"
 #include "common/proc/board.h"
 #include "common/proc/child.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"
+#include "router/browser_gate.h"
 #include "router/client_tls.h"
 #include "router/clients.h"
 #include "router/front.h"
@@ -169,14 +168,9 @@ size_t router_capacity(size_t descriptors)
 
 void router_check(const struct config *c, struct buf *mistakes)
 {
-    struct err e;
-
     upstreams_check(c, mistakes);
     client_tls_check(c, mistakes);
-    for (size_t i = 0; i < c->allowed_hosts.n; i++) {
-        if (web_hosts_check(str_cstr(c->allowed_hosts.at[i]), &e) != 0)
-            buf_printf(mistakes, "--allowed-hosts: %s\n", e.text);
-    }
+    browser_gate_check_hosts(c, mistakes);
 }
 
 int router_run(const struct heritage *h)
