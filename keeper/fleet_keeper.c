@@ -5,7 +5,7 @@
  *   beat     every fifth of the lease: renews the places, which returns the beats of all nodes
  *   list     every few leases, and if a place may be lost, a renewal fails or an entry was missed.
  *            Lost places are claimed after a list
- *   drain    stops at once: the supervisor ends the keeper after the workers
+ *   drain    one more renewal: the supervisor ends the keeper after the workers
  */
 #include "keeper/fleet_keeper.h"
 
@@ -27,6 +27,7 @@ enum {
     REPORT_BEFORE_MS = 1000,
     LEAVE_MS = 20,
     RELEASE_MS = 200,
+    LAST_RENEWAL_MS = 1000, /* the supervisor waits for 5 s */
     INFO_BEATS = 10
 };
 
@@ -180,11 +181,37 @@ static void on_fleet_beat(struct loop_timer *t)
 
 /* --- start and end --- */
 
+void keeper_end_drain(struct fleet_keeper *k)
+{
+    if (k->ending)
+        return;
+    if (k->renews_last || k->why[0])
+        loop_stop(k->loop);
+    else
+        ownership_renew(k);
+}
+
+static void on_drain_deadline(struct loop_timer *t)
+{
+    struct fleet_keeper *k = CONTAINER_OF(t, struct fleet_keeper, beat);
+
+    log_warn(NULL, "the store does not answer at the end of this node",
+             LOG_U("for_ms", LAST_RENEWAL_MS));
+    loop_stop(k->loop);
+}
+
+/* At the end of the node its workers have left. After an upgrade those of the next binary serve. */
 static void on_keeper_drain(struct child *c)
 {
     struct fleet_keeper *k = CONTAINER_OF(c, struct fleet_keeper, child);
 
-    loop_stop(k->loop);
+    if (k->step != JOINED || !ownership_is_ending(k)) {
+        loop_stop(k->loop);
+        return;
+    }
+    loop_timer_set(k->loop, &k->beat, LAST_RENEWAL_MS, on_drain_deadline);
+    if (!k->renewing)
+        keeper_end_drain(k);
 }
 
 static void on_leave(struct loop_timer *t)

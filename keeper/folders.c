@@ -13,9 +13,9 @@ bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index)
     return place_folder_exists(k->h->state_dir, index);
 }
 
-uint64_t ownership_read_base(const struct fleet_keeper *k, uint32_t index)
+static struct place_base read_base(const struct fleet_keeper *k, uint32_t index)
 {
-    uint64_t base;
+    struct place_base base;
     struct err e;
 
     if (place_folder_read_base(k->h->state_dir, index, &base, &e))
@@ -24,12 +24,23 @@ uint64_t ownership_read_base(const struct fleet_keeper *k, uint32_t index)
     return base;
 }
 
-void ownership_write_base(const struct fleet_keeper *k, uint32_t index, uint64_t base)
+uint64_t ownership_read_base(const struct fleet_keeper *k, uint32_t index)
+{
+    return read_base(k, index).claim;
+}
+
+bool ownership_is_unread(const struct fleet_keeper *k, uint32_t index)
+{
+    return read_base(k, index).unread;
+}
+
+void ownership_write_base(const struct fleet_keeper *k, uint32_t index, uint64_t base, bool unread)
 {
     bool durable = k->h->config->durability == DURABILITY_POWER;
     struct err e;
 
-    if (place_folder_write_base(k->h->state_dir, index, base, durable, &e))
+    if (place_folder_write_base(k->h->state_dir, index, (struct place_base){base, unread}, durable,
+                                &e))
         log_error(NULL,
                   "cannot write which claim a folder stems from: if the store is lost, a node "
                   "with older sessions may win",

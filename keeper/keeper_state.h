@@ -79,9 +79,9 @@ struct fleet_keeper {
     struct node_watch other; /* a different node of our name */
 
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
-    bool renewing;
-    uint64_t sent_ms;     /* when that call was sent */
-    VEC(uint32_t) claims; /* indexes whose claim or release has no answer yet */
+    bool renewing, renews_last;         /* renews_last: the node ends after that call */
+    uint64_t sent_ms;                   /* when that call was sent */
+    VEC(uint32_t) claims;               /* indexes whose claim or release has no answer yet */
     VEC(struct avoided_place) avoided;
     size_t unserved;             /* places that no living node owns */
     uint64_t complained_ms;      /* when they were logged last; 0: not yet */
@@ -103,6 +103,10 @@ void keeper_use_beats(struct fleet_keeper *k, const struct store_answer *a);
 
 /* Records that a call failed, because of the store, or succeeded. Logs the first one of a kind. */
 void keeper_check_answer(struct fleet_keeper *k, const struct store_answer *a);
+
+/* Ends the process after the last renewal, which reports the places that the node's workers have
+ * left. Sends it first if it is not sent yet. */
+void keeper_end_drain(struct fleet_keeper *k);
 
 /* Ends the process, because this node cannot be part of the fleet. */
 void keeper_fail(struct fleet_keeper *k, const char *why);
@@ -188,6 +192,9 @@ void ownership_renew(struct fleet_keeper *k);
 /* True if this node gives its places to others. */
 bool ownership_is_leaving(const struct fleet_keeper *k);
 
+/* True if the gateway ends, not only its processes of the binary before an upgrade. */
+bool ownership_is_ending(const struct fleet_keeper *k);
+
 /* --- releases.c --- */
 
 /* Releases a place, which no worker serves. */
@@ -205,11 +212,13 @@ bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 /* True if the state folder has sessions of the place. */
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
 
-/* Returns the base of the place's records here, as its folder says. 0: there is no folder. */
+/* Returns the base of the place's records here, as its folder says. 0: there is no folder. _unread:
+ * reports whether the store has, or had, records that the folder lacks. */
 uint64_t ownership_read_base(const struct fleet_keeper *k, uint32_t index);
+bool ownership_is_unread(const struct fleet_keeper *k, uint32_t index);
 
 /* Writes the base of an own place to its folder. */
-void ownership_write_base(const struct fleet_keeper *k, uint32_t index, uint64_t base);
+void ownership_write_base(const struct fleet_keeper *k, uint32_t index, uint64_t base, bool unread);
 
 /* Renames the folder of a vacant place, whose sessions ended at another node. Returns false if it
  * cannot be renamed, or a worker still uses it. */

@@ -54,13 +54,23 @@ static void send_claim(struct place_claim *c, uint64_t beat)
     store_claim(k->store, &claim, (struct store_call){on_claimed, c});
 }
 
-/* True if this node owns a place that it claimed without records, and has not read all yet. */
+/* True if this node has claimed the place without records under this epoch. */
+static bool is_bare(const struct fleet_keeper *k, uint32_t index, uint64_t epoch)
+{
+    struct fleet_own_place own;
+
+    return place_table_find_own(k->table, index, &own) && own.bare_epoch == epoch;
+}
+
+/* True if this node has claimed the place without records, maybe before its last start, and has not
+ * read all yet. */
 static bool lacks_records(const struct fleet_keeper *k, uint32_t index)
 {
     struct fleet_own_place own;
 
-    return place_table_find_own(k->table, index, &own) && own.epoch > 0 &&
-           own.bare_epoch == own.epoch && own.whole_epoch != own.epoch;
+    if (!place_table_find_own(k->table, index, &own) || own.epoch == 0)
+        return ownership_is_unread(k, index);
+    return own.bare_epoch == own.epoch && own.whole_epoch != own.epoch;
 }
 
 static void start_claim(struct fleet_keeper *k, struct place_claim what, uint64_t beat)
@@ -147,7 +157,8 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
 
     if (forgotten && !place_table_may_read(k->table, index, now_ms, k->lease_ms))
         answers_ms = now_ms + k->lease_ms;
-    ownership_write_base(k, index, base); /* before anything is recorded */
+    /* before anything is recorded */
+    ownership_write_base(k, index, base, is_bare(k, index, epoch));
     place_table_set_base(k->table, index, base);
     if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
         log_error(NULL, "a node owns 256 places at most, ignoring",
@@ -280,6 +291,8 @@ bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p)
         strcmp(self->entry.instance, k->entry.instance) != 0)
         return false;
     place_table_set_doubt(k->table, p->index, p->doubt_ms);
+    if (ownership_is_unread(k, p->index))
+        place_table_set_bare(k->table, p->index, p->epoch);
     enter_place(k, p->index, p->epoch, p->base, !p->whole, false);
     return true;
 }
@@ -364,6 +377,11 @@ bool ownership_is_leaving(const struct fleet_keeper *k)
     return atomic_load(&k->h->board->leaving) != 0;
 }
 
+bool ownership_is_ending(const struct fleet_keeper *k)
+{
+    return atomic_load(&k->h->board->draining) != 0;
+}
+
 /* --- renewals --- */
 
 /* The base of a place of this node. The renewal may have raised the store's, unheard. */
@@ -378,8 +396,8 @@ static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, ui
 {
     uint64_t own = find_base(k, at);
 
-    if (place_table_own_epoch(k->table, at->place) != at->epoch)
-        return; /* claimed again meanwhile */
+    if (place_table_own_epoch(k->table, at->place) != at->epoch || k->child.draining)
+        return; /* claimed again meanwhile, or by the next start */
     if (base == 0)
         fleet_view_note_emptied(&k->view);
     if (base <= own)
@@ -395,10 +413,12 @@ static void note_renewed(struct fleet_keeper *k, const struct store_renewal *r, 
     place_table_set_renewed(k->table, r->place, k->sent_ms);
     if (r->whole && r->server == server)
         place_table_set_doubt(k->table, r->place, 0);
-    if (!r->whole || place_table_own_base(k->table, r->place) == r->epoch)
+    if (!r->whole ||
+        (place_table_own_base(k->table, r->place) == r->epoch && !is_bare(k, r->place, r->epoch)))
         return;
-    ownership_write_base(k, r->place, r->epoch);
+    ownership_write_base(k, r->place, r->epoch, false);
     place_table_set_base(k->table, r->place, r->epoch); /* as in the store */
+    place_table_set_bare(k->table, r->place, 0);
 }
 
 static void on_renewed(void *ctx, const struct store_answer *a)
@@ -410,6 +430,8 @@ static void on_renewed(void *ctx, const struct store_answer *a)
     keeper_check_answer(k, a);
     if (a->verdict != STORE_DONE) {
         keeper_use_beats(k, a);
+        if (k->child.draining)
+            keeper_end_drain(k);
         return;
     }
     fleet_view_raise_edition(&k->view, a->edition);
@@ -422,7 +444,10 @@ static void on_renewed(void *ctx, const struct store_answer *a)
         else
             note_renewed(k, &k->renewals.at[i], a->server);
     }
-    keeper_use_beats(k, a);
+    if (k->child.draining)
+        keeper_end_drain(k);
+    else
+        keeper_use_beats(k, a);
 }
 
 void ownership_renew(struct fleet_keeper *k)
@@ -439,11 +464,13 @@ void ownership_renew(struct fleet_keeper *k)
                 .place = own.index,
                 .epoch = own.epoch,
                 .whole = own.whole_epoch == own.epoch,
+                .left = k->child.draining && own.left_epoch == own.epoch,
                 .replicated = k->replicated,
                 .server = own.server,
                 .version = own.doubt_ms > 0 ? k->entry.newest_record : k->usual_record};
     }
     k->renewing = true;
+    k->renews_last = k->child.draining;
     k->sent_ms = clock_boot_ms();
     store_renew(k->store, str_cstr(k->name), k->renewals.at, k->renewals.n,
                 (struct store_call){on_renewed, k});

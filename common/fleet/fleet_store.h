@@ -54,9 +54,10 @@
  * history, which changes with each failover and restart; 0: unknown) that had all records when the
  * owner compared them last. A claim without own records (`bare`) on another server sets `doubt`:
  * the time up to which the store proves that it has all. The new owner marks the sessions, then
- * renews with its server, which ends the doubt. A release by a server is proof that it has all.
- * An owner that claims a forgotten place again before it has read all is `bare`, too. If there is
- * no entry then, the place is marked as with `incomplete`: nobody knows which sessions it had.
+ * renews with its server, which ends the doubt. A release, or the renewal of an owner that ends
+ * (`left`), is proof that a server that has it has all. An owner that claims a forgotten place
+ * again before it has read all is `bare`, too. If there is no entry then, the place is marked as
+ * with `incomplete`: nobody knows which sessions it had.
  */
 
 enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };
@@ -158,6 +159,7 @@ struct store_renewal {
     uint32_t place;
     uint64_t epoch;
     bool whole;       /* the store has all records of the place */
+    bool left;        /* with whole: the owner records nothing more under this epoch */
     bool replicated;  /* each answer waited for a replica of the store, too */
     uint64_t server;  /* the server that was found to have all; 0: unknown */
     uint64_t version; /* newest record version that its owner writes */

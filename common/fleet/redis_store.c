@@ -343,7 +343,7 @@ static void redis_renew(struct store *store, struct str node, const struct store
     resp_add_word(out, make_key(s, STR("changes")));
     for (size_t i = 0; i < n; i++) {
         resp_add_number(out, at[i].epoch);
-        resp_add_number(out, at[i].whole ? 1 + at[i].replicated : 0);
+        resp_add_number(out, !at[i].whole ? 0 : at[i].left ? 3 : 1 + at[i].replicated);
         resp_add_word(out, name_place(s, at[i].place));
         resp_add_number(out, at[i].version);
         resp_add_word(out, server_name(s, at[i].server));

@@ -14,6 +14,8 @@
 
 enum { PATH_SIZE = PLACE_FOLDER_MAX - 32 /* without an end */, BASE_MAX = 32 /* bytes */ };
 
+#define UNREAD " unread"
+
 static void write_path(const char *state_dir, uint32_t index, char ret[PATH_SIZE])
 {
     if (index == FLEET_DISPATCHER)
@@ -39,24 +41,33 @@ static void write_base_path(const char *state_dir, uint32_t index, char ret[PLAC
     (void)snprintf(ret, PLACE_FOLDER_MAX, "%s/fleet-base", path);
 }
 
-int place_folder_read_base(const char *state_dir, uint32_t index, uint64_t *ret, struct err *e)
+static int parse_base(struct str text, struct place_base *ret)
+{
+    ret->unread = str_ends(text, STR(UNREAD));
+    return str_to_u64(str_sub(text, 0, text.len - (ret->unread ? strlen(UNREAD) : 0)),
+                      FLEET_EPOCH_MAX, &ret->claim);
+}
+
+int place_folder_read_base(const char *state_dir, uint32_t index, struct place_base *ret,
+                           struct err *e)
 {
     char path[PLACE_FOLDER_MAX];
     struct buf text = {0};
     int rc = 0;
 
-    *ret = place_folder_exists(state_dir, index) ? FLEET_BASE_OLDEST : 0;
+    *ret =
+        (struct place_base){.claim = place_folder_exists(state_dir, index) ? FLEET_BASE_OLDEST : 0};
     write_base_path(state_dir, index, path);
     if (file_read(path, BASE_MAX, &text, e))
         rc = e->sys == ENOENT ? 0 : -1;
-    else if (str_to_u64(buf_str(&text), FLEET_EPOCH_MAX, ret))
+    else if (parse_base(buf_str(&text), ret))
         rc = err_set(e, ERR_IO, "%s: has no base", path);
     buf_done(&text);
     return rc;
 }
 
-int place_folder_write_base(const char *state_dir, uint32_t index, uint64_t base, bool durable,
-                            struct err *e)
+int place_folder_write_base(const char *state_dir, uint32_t index, struct place_base base,
+                            bool durable, struct err *e)
 {
     char folder[PATH_SIZE], path[PLACE_FOLDER_MAX], aside[PLACE_FOLDER_MAX + 8], text[BASE_MAX];
     bool made;
@@ -64,7 +75,8 @@ int place_folder_write_base(const char *state_dir, uint32_t index, uint64_t base
     write_path(state_dir, index, folder);
     write_base_path(state_dir, index, path);
     (void)snprintf(aside, sizeof(aside), "%s.new", path);
-    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)base);
+    (void)snprintf(text, sizeof(text), "%llu%s", (unsigned long long)base.claim,
+                   base.unread ? UNREAD : "");
     made = mkdir(folder, 0700) == 0;
     if (!made && errno != EEXIST)
         return err_sys(e, ERR_IO, "cannot make %s", folder);

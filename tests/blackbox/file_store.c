@@ -245,7 +245,7 @@ static void file_renew(struct store *store, struct str node, const struct store_
         if (newer)
             p->e.version = at[i].version;
         if (at[i].whole && a.server && at[i].server == a.server) {
-            p->server = a.server;
+            p->server = at[i].left ? 0 : a.server;
             p->replicated = at[i].replicated;
             p->e.doubt_ms = 0;
         }

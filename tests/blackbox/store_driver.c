@@ -209,7 +209,8 @@ static void order_renew(const struct json *v, struct store_call call)
                                        .whole = json_is_true(json_at(item, 2)),
                                        .version = to_number(json_at(item, 3)),
                                        .server = to_server(json_at(item, 4)),
-                                       .replicated = json_is_true(json_at(item, 5))};
+                                       .replicated = json_is_true(json_at(item, 5)),
+                                       .left = json_is_true(json_at(item, 6))};
     }
     store_renew(driver.store, text(v, "node"), at, n, call);
 }

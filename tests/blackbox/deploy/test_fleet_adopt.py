@@ -169,7 +169,7 @@ def test_a_place_that_cannot_be_served_does_not_hinder_a_start(fleet):
     state = f"{fleet['b'].folder}/state"
     folder = f"{state}/worker-{index_of(session['session_id'])}"
     fleet["b"].stop()
-    fleet["b"].allow("process died", "cannot write which claim")
+    fleet["b"].allow("process died", "cannot write which claim", "cannot read which claim")
     os.rename(folder, f"{state}/kept")
     with open(folder, "w", encoding="ascii"):
         pass

@@ -168,6 +168,40 @@ def test_nothing_is_doubted_that_the_only_replica_has_confirmed(tmp_path):
             assert len(fleet.state("b", session)["records"]) == 2 and fleet.doubts("b", session) == []
 
 
+def test_nothing_is_doubted_of_a_node_that_was_stopped(tmp_path):
+    """The store restarts with all that it had before another node claims the sessions."""
+    with FailingFleet(tmp_path, options=("--appendonly", "yes", "--appendfsync", "always")) as fleet:
+        session = fleet.create("a")
+        assert fleet.chat("a", session, "one").status == 200
+        fleet.wait_compared(session)
+        fleet.freeze("b")
+        fleet["a"].stop()
+        shutil.rmtree(f"{fleet['a'].folder}/state")
+        fleet.server.stop()
+        fleet.server.start()
+        fleet.thaw("b")
+        assert fleet.chat("b", session, "two").status == 200
+        assert len(fleet.state("b", session)["records"]) == 2 and fleet.doubts("b", session) == []
+
+
+def test_an_adopter_that_restarts_before_it_has_read_all_marks_its_sessions(fleet):
+    """The store fails over meanwhile, without its claim."""
+    fleet.replicate()
+    session = fleet.create("a")
+    index = index_of(session["session_id"])
+    assert fleet.chat("a", session, "one").status == 200
+    fleet.wait_compared(session)
+    fleet.cut_replica()
+    fleet.lose("a")
+    g.wait_until(lambda: fleet.owner(index) == "b", 20, "it is adopted")
+    fleet.freeze("b")   # its next renewal would say that all was read
+    fleet["b"].kill()
+    fleet.promote()
+    fleet["b"].start()
+    assert fleet.chat("b", session, "two").status == 200
+    assert len(fleet.doubts("b", session)) == 1
+
+
 def test_a_store_that_restarts_without_its_last_second(tmp_path):
     with FailingFleet(tmp_path, options=("--appendonly", "yes", "--appendfsync", "always")) as fleet:
         kept, session = fleet.create("b"), fleet.create("a")

@@ -319,7 +319,7 @@ def play_differently(rng, server, url, oracle, steps):
                     more["epoch"] = epochs[i].get((place, epoch), 5)
                 if op == "renew":
                     more = {"node": more["node"], "places": [[place, more["epoch"], more["whole"], more["version"],
-                                                              servers[i][more["server"]]]]}
+                                                              servers[i][more["server"]], False, more["left"]]]}
                 if op == "release":
                     more["server"] = servers[i][more["server"]]
                 if op == "claim":
@@ -358,7 +358,7 @@ def play_differently(rng, server, url, oracle, steps):
                      incomplete=rng.random() < .1, restores=rng.random() < .6, bare=rng.random() < .6, reads=rng.choice([3, 3, 3, 2]))
             elif op == "renew":
                 both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]),
-                     server=known)
+                     server=known, left=rng.random() < .3)
             elif op == "append":
                 following = one.read(place, session)["next"]
                 records = []
@@ -402,6 +402,7 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "if doubt == '0' then doubt = at or is[2] end",
     "if ARGV[8] == '1' or forgotten or had == '' then had = server end",
     "ARGV[a + 4] == server",
+    "whole == '3' and '' or ",
     "if vacant ~= '0' or ARGV[4] == server then doubt = '0' end",
     "if vacant ~= '0' or ARGV[4] == server or had == server then had = '' end",
     "and ARGV[4] ~= '1' and redis",
@@ -786,8 +787,8 @@ def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
         assert a["verdict"] == "done"
         return a
 
-    def renew(name, epoch, server, replicated=False):
-        a = d.renew(name, [7, epoch, True, 0, server, replicated])
+    def renew(name, epoch, server, replicated=False, left=False):
+        a = d.renew(name, [7, epoch, True, 0, server, replicated, left])
         assert a["refused"] == []
         return a["server"]
 
@@ -821,6 +822,11 @@ def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
             pass
         assert released["verdict"] == "done"
         assert (c := claim("c"))["doubt"] > 0, "it was compared at an earlier server"
+
+        # its owner has ended, and the next server has that renewal
+        renew("c", c["epoch"], d.renew("c")["server"], left=True)
+        successors.fail_over()
+        assert (c := claim("c"))["doubt"] == 0
 
         # the only replica confirmed each answer
         successors.wait_old()

@@ -153,6 +153,52 @@ TEST(ownership, a_folder_keeps_the_claim_that_its_records_stem_from)
     end_case(&f);
 }
 
+TEST(ownership, a_place_that_was_not_read_whole_is_bare_after_a_restart)
+{
+    struct store_answer claimed = {.verdict = STORE_DONE, .epoch = 70, .base = 70, .whole = true};
+    const struct seen_place lost = {.index = OTHER};
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.asking = true; /* no other entry is written */
+    ownership_adopt(&f.k, &lost);
+    claimed.n_logs = 1;
+    answer_claim(&f.store, &claimed);
+    for (int i = 0; i < 2; i++) {
+        place_table_free(f.k.table);
+        f.k.table = place_table_new();
+        ownership_claim_first(&f.k, OTHER);
+        cr_assert_eq(f.store.claims[0].bare, i == 0);
+        cr_assert_eq(f.store.claims[0].known, 70);
+        answer_claim(&f.store, &claimed);
+        place_table_report_whole(f.k.table, OTHER, 70, 0);
+        ownership_renew(&f.k);
+        answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    }
+    end_case(&f);
+}
+
+TEST(ownership, the_last_renewal_reports_the_places_that_workers_have_left)
+{
+    struct keeper_case f;
+
+    begin_case(&f);
+    f.k.asking = true; /* no other entry is written */
+    ownership_claim_first(&f.k, OWN);
+    answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE, .epoch = 70, .base = 70});
+    place_table_report_whole(f.k.table, OWN, 70, 0);
+    for (int i = 0; i < 3; i++) {
+        f.k.child.draining = i > 0;
+        if (i == 2)
+            place_table_report_left(f.k.table, OWN, 70);
+        ownership_renew(&f.k);
+        cr_assert(f.store.renewed.whole && f.store.renewed.left == (i == 2));
+        f.k.child.draining = false;
+        answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    }
+    end_case(&f);
+}
+
 /* A start claims a place of another node if the store has forgotten that this node had it later. */
 TEST(ownership, a_start_claims_what_the_store_has_forgotten)
 {
@@ -164,7 +210,8 @@ TEST(ownership, a_start_claims_what_the_store_has_forgotten)
     begin_case(&f);
     f.k.step = JOIN_PLACES;
     f.k.entry.block = 9;
-    cr_assert_eq(place_folder_write_base(f.folder, OTHER, 150, true, &e), 0);
+    cr_assert_eq(
+        place_folder_write_base(f.folder, OTHER, (struct place_base){150, false}, true, &e), 0);
     for (others.before = 149; others.before <= 150; others.before++) {
         list(&f, OTHER, others, 1);
         (void)opening_claim_folders(&f.k);
