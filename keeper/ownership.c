@@ -467,7 +467,8 @@ void ownership_renew(struct fleet_keeper *k)
                 .left = k->child.draining && own.left_epoch == own.epoch,
                 .replicated = k->replicated,
                 .server = own.server,
-                .version = own.doubt_ms > 0 ? k->entry.newest_record : k->usual_record};
+                .version = MAX_OF(own.version,
+                                  own.doubt_ms > 0 ? k->entry.newest_record : k->usual_record)};
     }
     k->renewing = true;
     k->renews_last = k->child.draining;

@@ -40,6 +40,7 @@ struct copy_place {
     bool served;                /* a comparison under this epoch has ended */
     bool reported_whole;        /* the place table shows the place as whole */
     bool forgotten;             /* the store had forgotten the place: others may have recorded */
+    uint32_t version;           /* newest version of a record that was added */
     uint64_t server;            /* the store's server that was compared; 0: unknown */
     uint64_t reported_server;   /* the server that the place table names as having all */
     uint64_t compared_ms;       /* clock_boot_ms when the last comparison ended */

@@ -569,3 +569,8 @@ void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t r
 {
     store_own(t, find_own(t, index), OWN(behind), records);
 }
+
+void place_table_report_version(struct place_table *t, uint32_t index, uint64_t version)
+{
+    store_own(t, find_own(t, index), OWN(version), version);
+}

@@ -71,6 +71,7 @@ struct fleet_own_place {
     uint64_t abandoned_epoch; /* this node gives up the place that it owns under this epoch */
     uint64_t failed_epoch;    /* as abandoned_epoch, because its worker died again and again */
     uint64_t behind;          /* reported by the worker: records that the store lacks */
+    uint64_t version;         /* reported by the worker: newest version of a record; 0: none */
     uint64_t bare_epoch;      /* this node claimed the place without records of it; 0: none */
     uint64_t
         server; /* reported with whole_epoch: the store's server that has all (fleet_store.h) */
@@ -168,6 +169,9 @@ void place_table_report_left(struct place_table *t, uint32_t index, uint64_t epo
 
 /* Number of records that the store lacks. */
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records);
+
+/* Newest version of the place's records. */
+void place_table_report_version(struct place_table *t, uint32_t index, uint64_t version);
 
 /* Epoch under which no session of the place has records; 0: some have. Counts as a change. */
 void place_table_report_empty(struct place_table *t, uint32_t index, uint64_t epoch);

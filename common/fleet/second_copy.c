@@ -124,6 +124,7 @@ void second_copy_add(struct second_copy *c, uint32_t place, struct str session, 
 
     if (c->o.read_role)
         role = c->o.read_role(record, l->fragments.n > 0);
+    l->place->version = MAX_OF(l->place->version, role.version);
     l->dropping = false;
     more = copy_log_add(l, &role, number);
     l->place->n_behind += more;
@@ -538,6 +539,7 @@ static void report_place(struct copy_place *p)
     if (p->n_behind != p->reported_behind)
         place_table_report_behind(t, p->index, p->n_behind);
     p->reported_behind = p->n_behind;
+    place_table_report_version(t, p->index, p->version);
     if ((!p->reported_whole || p->reported_server != p->server) && p->doubt_ms == 0 &&
         second_copy_is_level(p->copy, p->index) && has_other_logs(p)) {
         place_table_report_whole(t, p->index, p->epoch, p->server);

@@ -67,10 +67,11 @@ enum copy_kind { COPY_PLAIN, COPY_FRAGMENT, COPY_COMMIT };
 /* What a record is to its log. */
 struct copy_role {
     enum copy_kind kind;
-    uint64_t call; /* fragment, commit: number of its call */
-    bool first;    /* fragment: earlier ones of the call are void */
-    bool named;    /* commit: it names the fragments of its call */
-    bool left_out; /* fragment: only the journal has it */
+    uint64_t call;    /* fragment, commit: number of its call */
+    bool first;       /* fragment: earlier ones of the call are void */
+    bool named;       /* commit: it names the fragments of its call */
+    bool left_out;    /* fragment: only the journal has it */
+    uint32_t version; /* of its form */
 };
 
 struct second_copy_options {

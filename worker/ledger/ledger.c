@@ -204,7 +204,7 @@ void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id
 
 struct copy_role ledger_read_role(struct str record, bool has_fragments)
 {
-    struct copy_role role = {0};
+    struct copy_role role = {.version = session_record_version(record)};
     struct session_request commit;
     struct str id;
 

@@ -226,3 +226,10 @@ def test_a_store_that_restarts_without_its_last_second(tmp_path):
         fleet["a"].start()
         fleet.drain("b")
         assert fleet.doubts("a", session) == doubt and fleet.doubts("a", kept) == []
+        # nodes that cannot read the marks claim no place with them, also after the store has lost its entry
+        versions = [fleet.entry(f"place:{{{index_of(s['session_id'])}}}")["version"] for s in (kept, session)]
+        assert int(versions[0]) + 1 == int(versions[1])
+        fleet.server.ask("FLUSHALL")
+        for s, version in zip((kept, session), versions):
+            key = f"place:{{{index_of(s['session_id'])}}}"
+            g.wait_until(lambda key=key, version=version: fleet.entry(key).get("version") == version, 20, "it is known again")

@@ -94,8 +94,8 @@ static bool answers_after_claim(struct keeper_case *f, uint32_t index, uint64_t 
 }
 
 /* Only marks of doubt are records of the newest version, so older nodes may claim all other places.
- */
-TEST(ownership, only_a_place_in_doubt_needs_the_newest_version)
+ * Its worker reports those that the place has. */
+TEST(ownership, only_a_place_with_marks_of_doubt_needs_the_newest_version)
 {
     struct keeper_case f;
 
@@ -105,9 +105,13 @@ TEST(ownership, only_a_place_in_doubt_needs_the_newest_version)
     ownership_renew(&f.k);
     cr_assert_eq(f.store.renewed.version, 2);
     answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
-    place_table_set_doubt(f.k.table, OWN, 1000);
-    ownership_renew(&f.k);
-    cr_assert_eq(f.store.renewed.version, 3);
+    for (int i = 0; i < 2; i++) {
+        place_table_set_doubt(f.k.table, OWN, i == 0 ? 1000 : 0);
+        place_table_report_version(f.k.table, OWN, i == 0 ? 1 : 3);
+        ownership_renew(&f.k);
+        cr_assert_eq(f.store.renewed.version, 3);
+        answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE});
+    }
     end_case(&f);
 }
 

@@ -446,6 +446,14 @@ bool session_record_fragment(struct str record, uint64_t *ret_call, bool *ret_fi
     return true;
 }
 
+uint32_t session_record_version(struct str record)
+{
+    struct record_in r = record_in_of(record);
+    struct record_head h;
+
+    return record_read_head(&r, &h) ? (uint32_t)h.version : 0;
+}
+
 bool session_record_is_rows(struct str record)
 {
     struct record_in r = record_in_of(record);

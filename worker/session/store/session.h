@@ -343,6 +343,9 @@ bool session_record_fragment(struct str record, uint64_t *ret_call, bool *ret_fi
 /* Reports whether the record is a fragment that the second copy in a fleet's store lacks. */
 bool session_record_is_rows(struct str record);
 
+/* Returns the version of the record's form; 0 if the record is incomplete. */
+uint32_t session_record_version(struct str record);
+
 /* Reports whether the record commits a call, and of which session and request. The results borrow
  * the record's bytes. */
 bool session_record_commits(struct str record, struct str *ret_id, struct session_request *ret);
