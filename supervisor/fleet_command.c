@@ -109,8 +109,11 @@ static bool check_server(struct doctor *d, struct loop *loop, struct store *stor
         doctor_add(d, "connection", FINDING_ERROR, NULL, "%.*s", (int)asked.text.len, asked.text.p);
     } else if (asked.verdict != STORE_DONE) {
         doctor_add(d, "server", FINDING_WARNING,
-                   "check version 7.0, maxmemory-policy noeviction and replicas by hand",
-                   "INFO: %.*s", (int)asked.text.len, asked.text.p);
+                   "allow INFO, or check version 7.0, maxmemory-policy noeviction and replicas by "
+                   "hand",
+                   "records that a failover loses with their node are not noticed without INFO: "
+                   "%.*s",
+                   (int)asked.text.len, asked.text.p);
     } else {
         check_version(d, buf_str(&asked.text));
         check_memory(d, buf_str(&asked.text));

@@ -46,6 +46,28 @@ static void write_since(const struct json *v, char *out, size_t size)
     (void)strftime(out, size, "%Y-%m-%d %H:%M:%SZ", &tm);
 }
 
+/* Prints the indexes of places with lost records, if there are any. */
+static void print_losses(const struct json *places)
+{
+    char name[TERMINAL_NAME];
+    const struct json *p, *index;
+    int64_t number;
+    unsigned n = 0;
+
+    for (uint32_t i = 0; (p = json_at(places, i)); i++) {
+        if (!json_is_true(json_get(p, "loss")))
+            continue;
+        index = json_get(p, "index");
+        printf(n++ == 0 ? "\nrecords are lost, or may be, of " : ", ");
+        if (json_to_i64(index, &number) == 0)
+            printf("%lld", (long long)number);
+        else
+            printf("%s", terminal_name(json_string(index), name));
+    }
+    if (n > 0)
+        printf("\n");
+}
+
 static void print_status(const struct json *fleet)
 {
     const struct json *nodes = json_get(fleet, "nodes"), *places = json_get(fleet, "places"), *n;
@@ -66,6 +88,7 @@ static void print_status(const struct json *fleet)
     owned = fleet_nodes_count_places(places, str_of(NULL, 0), &partial);
     if (owned > 0)
         printf("%-24s %-9s %6u %9u\n", "(no owner)", "", owned, partial);
+    print_losses(places);
 }
 
 /* Counts the nodes that are up, and prints their addresses if asked to. */

@@ -140,9 +140,9 @@ static void set_doubt(struct file_store *s, struct file_entry *p, const struct s
         !(p->replicated && had == s->server[1] && s->server[2] == 1)) {
         if (!p->e.doubt_ms)
             p->e.doubt_ms = MAX_OF(find_server(s, had)->e.beat, (uint64_t)1);
-        p->e.taken = p->e.taken || claim->place != FLEET_DISPATCHER;
+        p->e.taken = true;
     }
-    if (claim->bare && forgotten(p, claim) && p->e.epoch == 0 && claim->place != FLEET_DISPATCHER)
+    if (claim->bare && forgotten(p, claim) && p->e.epoch == 0)
         p->e.taken = true;
     if (claim->bare || forgotten(p, claim) || !had)
         p->server = s->server[0];

@@ -56,7 +56,7 @@ def test_passwords_users_and_databases(tmp_path):
         server.ask("ACL", "SETUSER", "u", "on", ">pass", "~*", "&*", "+@all", "-info", "-role")
         wrong.write_text("pass")
         status, levels, out = run_check(server.url(password_file=wrong).replace("//", "//u@"))
-        assert status == 0 and levels["server"] == "warning" and "by hand" in out, out
+        assert status == 0 and levels["server"] == "warning" and "by hand" in out and "not noticed" in out, out
         server.ask("SET", "rg:x", "1")
         assert run_check(server.url(password_file=key).replace("?", "/3?"))[0] == 0
         out = run_check(server.url(password_file=key).replace("?", "/99?"))[2]

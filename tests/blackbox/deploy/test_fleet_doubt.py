@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+import subprocess
 
 import pytest
 
@@ -99,6 +100,10 @@ class FailingFleet(Fleet):
         row, = (row for row in self[node].get("/sessions", headers=AS_ADMIN).json()["sessions"] if row["session_id"] == session["session_id"])
         assert row.get("warnings", []) == line.get("warnings", []) == found
         return found
+
+    def losses(self, node):
+        """The places with lost records."""
+        return {str(p["index"]) for p in self[node].get("/fleet", headers=AS_ADMIN).json()["places"] if p["loss"]}
 
     def claims(self, node, reason):
         return self[node].metrics()['rollgate_fleet_claims_total{reason="%s"}' % reason]
@@ -208,6 +213,7 @@ def test_a_store_that_restarts_without_its_last_second(tmp_path):
         for node, s in (("a", session), ("b", kept)):
             assert fleet.chat(node, s, "one").status == 200
         fleet.wait_compared(session, kept)
+        lost = {str(index_of(session["session_id"]))} | ({"dispatcher"} if fleet.owner("d") == "a" else set())
         folder = tmp_path / "store/appendonlydir"
         shutil.copytree(folder, tmp_path / "earlier")
         for node, s in (("a", session), ("b", kept)):
@@ -220,6 +226,10 @@ def test_a_store_that_restarts_without_its_last_second(tmp_path):
         assert fleet.chat("b", session, "three").status == 200
         assert len(fleet.state("b", session)["records"]) == 2 and len(fleet.doubts("b", session)) == 1
         assert len(fleet.state("b", kept)["records"]) == 2 and fleet.doubts("b", kept) == []
+        g.wait_until(lambda: fleet.losses("b") == lost, 20, "the place of the dispatcher is claimed, too")
+        out = subprocess.run([g.BINARY, "fleet", "status", f"--gateway={fleet['b'].url}", f"--key-file={tmp_path / 'admin'}"],
+                             capture_output=True, text=True, timeout=60, check=True).stdout
+        assert set(re.search("^records are lost, or may be, of (.*)$", out, re.M)[1].split(", ")) == lost, out
         # what is released is complete, whichever server follows
         fleet.wait_compared(session, kept)
         doubt = fleet.doubts("b", session)

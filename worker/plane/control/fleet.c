@@ -57,6 +57,7 @@ static void put_place(const struct place_table *t, const struct fleet_place *p,
         json_out_null(out);
     json_out_member_i64(out, "epoch", (int64_t)p->epoch);
     json_out_member_bool(out, "whole", p->whole);
+    json_out_member_bool(out, "loss", p->taken);
     json_out_end_obj(out);
 }
 
