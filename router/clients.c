@@ -352,6 +352,14 @@ void clients_close_idle(struct hub *h)
         close_idle(c);
 }
 
+bool clients_end_held(struct hub *h)
+{
+    bool some = !list_is_empty(&h->held);
+
+    holds_end_all(h);
+    return some;
+}
+
 void clients_close_all(struct hub *h)
 {
     struct conn *c, *next;

@@ -31,6 +31,9 @@ bool clients_make_room(struct hub *h);
  * short time for a request. For the drain. */
 void clients_close_idle(struct hub *h);
 
+/* Answers held requests. Returns whether there were some. */
+bool clients_end_held(struct hub *h);
+
 /* Closes all connections at once. */
 void clients_close_all(struct hub *h);
 

@@ -16,7 +16,6 @@
 #include "router/client_tls.h"
 #include "router/clients.h"
 #include "router/front.h"
-#include "router/holds.h"
 #include "router/lendings.h"
 #include "router/upstreams.h"
 
@@ -46,10 +45,8 @@ static void end_at_once(struct loop_timer *t)
 static void on_grace_end(struct loop_timer *t)
 {
     struct router *r = CONTAINER_OF(t, struct router, grace);
-    bool holds = !list_is_empty(&r->hub.held);
 
-    holds_end_all(&r->hub);
-    if (holds)
+    if (clients_end_held(&r->hub))
         loop_timer_set(r->hub.loop, &r->grace, FAREWELL_MS, end_at_once);
     else
         end_at_once(t);
