@@ -278,6 +278,11 @@ struct str desk_query(struct desk_request *r, const char *name);
 int desk_query_seconds(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
                        struct err *e);
 
+/* Reads how long a client waits, given or *ret_ms, and subtracts the time that it has waited at
+ * earlier owners. */
+int desk_query_wait(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
+                    struct err *e);
+
 /* The handlers, one for each route (common/proc/paths.def). Each answers its exchange, at once or
  * later.
  *

@@ -134,7 +134,8 @@ struct conn {
     } hold;
 
     /* the request */
-    bool old; /* HTTP/1.0 */
+    uint64_t began_ms; /* when the first router of its nodes got its head */
+    bool old;          /* HTTP/1.0 */
     bool head_request;
     bool messages_dialect;     /* errors have Anthropic's form */
     bool any;                  /* any worker may serve it */

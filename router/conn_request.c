@@ -27,10 +27,21 @@ static bool is_repeatable(const struct http1_head *h)
     return gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
 }
 
+/* Returns for how long the client of a request has waited at other nodes, in ms. */
+static uint64_t waited_before(const struct http1_head *h)
+{
+    uint64_t ms = 0;
+
+    (void)str_to_u64(http1_known(h, HTTP1_WAITED_MS), UINT32_MAX, &ms);
+    return ms;
+}
+
 /* Stores what the exchange needs of the head, which is overwritten later. */
 static void keep_request(struct conn *c, const struct http1_head *h, const struct route *route)
 {
     c->old = h->minor == 0 || (c->old && c->hold.until_ms > 0); /* a kept head has our version */
+    if (c->hold.until_ms == 0)
+        c->began_ms = loop_now_ms(c->hub->loop) - waited_before(h);
     c->closing = !h->keep_alive || gate_ends_connections(c->hub);
     c->messages_dialect = route->messages;
     memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);

@@ -59,6 +59,8 @@ static size_t request_lines(const struct http1_head *h, const struct heads_reque
         to = PUT(to, HTTP1_CONFIRMS ": 1\r\n");
     if (r->expects)
         to = PUT(to, "Expect: 100-continue\r\n");
+    if (r->waited_ms > 0)
+        to = PUT(put_number(PUT(to, HTTP1_WAITED ": "), r->waited_ms), "\r\n");
     if (r->encrypted && !has_proto(h))
         to = PUT(to, "X-Forwarded-Proto: https\r\n");
     if (r->host.len > 0) {

@@ -23,11 +23,12 @@ struct heads_answer {
 
 /* What we add to the head of a request. */
 struct heads_request {
-    bool confirms;   /* the answer will be confirmed (link_confirm) */
-    bool expects;    /* the body is sent after 100 Continue */
-    bool encrypted;  /* the client speaks TLS: X-Forwarded-Proto, if no proxy set it */
-    struct str host; /* Host for a different gateway, at most HEADS_HOST_MAX bytes. The client's
-                        becomes X-Forwarded-Host. Absent: no change */
+    bool confirms;      /* the answer will be confirmed (link_confirm) */
+    bool expects;       /* the body is sent after 100 Continue */
+    uint64_t waited_ms; /* HTTP1_WAITED; 0: no such line */
+    bool encrypted;     /* the client speaks TLS: X-Forwarded-Proto, if no proxy set it */
+    struct str host;    /* Host for a different gateway, at most HEADS_HOST_MAX bytes. The client's
+                           becomes X-Forwarded-Host. Absent: no change */
     /* HTTP1_FORWARDED_BY, at most HEADS_FORWARDER_MAX bytes; absent: no such line */
     struct str forwarded;
 };

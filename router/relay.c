@@ -166,6 +166,7 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
                       &(struct heads_request){
                           .confirms = c->confirms,
                           .expects = c->offered,
+                          .waited_ms = loop_now_ms(c->hub->loop) - c->began_ms,
                           .encrypted = c->tls != NULL,
                           .host = upstreams_authority(c->hub->upstreams, upstream),
                           .forwarded = name_forwarder(c, upstream, forwarder),
@@ -227,15 +228,27 @@ static enum verdict leave_to_next_owner(const struct conn *c, struct err *e)
     return VERDICT_REFUSE;
 }
 
+/* Sends a kept request on the new link, with the time that its client has waited. */
+static void write_again(struct conn *c)
+{
+    struct str request = buf_str(&c->replay);
+    size_t line = str_find(request, STR("\r\n"), 0) + 2;
+    char waited[sizeof(HTTP1_WAITED) + 32];
+    int n = snprintf(waited, sizeof(waited), HTTP1_WAITED ": %llu\r\n",
+                     (unsigned long long)(loop_now_ms(c->hub->loop) - c->began_ms));
+    struct iovec iov[] = {
+        {c->replay.p, line}, {waited, (size_t)n}, {c->replay.p + line, request.len - line}};
+
+    upload_write(c, iov, ARRAY_LEN(iov));
+}
+
 /* Sends a kept request once more on a new link: its link ended before any byte of an answer, and
  * the worker cannot have acted on it. Returns VERDICT_REFUSE if it cannot be sent again. */
 static enum verdict send_again(struct conn *c, struct err *e)
 {
-    struct buf request = c->replay;
     int upstream = c->any ? -1 : (int)c->link->upstream;
-    struct iovec iov = {.iov_base = request.p, .iov_len = request.len};
 
-    if (request.len == 0 || c->answer == ANSWER_INTERIM || c->resent) {
+    if (c->replay.len == 0 || c->answer == ANSWER_INTERIM || c->resent) {
         (void)handle_unreachable(c, e);
         return VERDICT_REFUSE;
     }
@@ -251,7 +264,7 @@ static enum verdict send_again(struct conn *c, struct err *e)
         (void)handle_unreachable(c, e);
         return VERDICT_REFUSE;
     }
-    upload_write(c, &iov, 1);
+    write_again(c);
     if (c->up.done)
         return VERDICT_WAIT;
     c->in_seen = 0; /* its rest may be here already */

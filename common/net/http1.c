@@ -112,6 +112,7 @@ static const struct known_name known_names[][3] = {
     [13] = {{STR_LIT("authorization"), HTTP1_AUTHORIZATION, false}},
     [14] = {{STR_LIT("content-length"), HTTP1_CONTENT_LENGTH, true},
             {STR_LIT("sec-fetch-site"), HTTP1_SEC_FETCH_SITE, false}},
+    [15] = {{STR_LIT(HTTP1_WAITED), HTTP1_WAITED_MS, true}},
     [16] = {{STR_LIT("proxy-connection"), HTTP1_PROXY_CONNECTION, true},
             {STR_LIT("x-forwarded-host"), HTTP1_X_FORWARDED_HOST, false}},
     [17] = {{STR_LIT("transfer-encoding"), HTTP1_TRANSFER_ENCODING, true},

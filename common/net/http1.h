@@ -43,6 +43,10 @@ enum { HTTP1_RETIRING = 199 };
 #define HTTP1_FORWARDED_BY "rollgate-forwarded"
 #define HTTP1_ROUTE "route" /* the element that `rollgate route` adds to HTTP1_FORWARDED_BY */
 
+/* A request header between processes of the gateway, when a request is sent again or was held: for
+ * how many ms its client has waited before. */
+#define HTTP1_WAITED "rollgate-waited"
+
 /* Header names that framing, forwarding or routing uses. */
 enum http1_name {
     HTTP1_OTHER,
@@ -65,6 +69,7 @@ enum http1_name {
     HTTP1_SEC_FETCH_SITE,
     HTTP1_X_FORWARDED_HOST,
     HTTP1_FORWARDED, /* HTTP1_FORWARDED_BY: from hop to hop */
+    HTTP1_WAITED_MS, /* HTTP1_WAITED: from hop to hop */
     HTTP1_NAME_COUNT
 };
 

@@ -28,6 +28,10 @@ struct str exchange_body(const struct exchange *x);      /* unpacks all of the b
 struct str exchange_authority(const struct exchange *x); /* the Host header */
 struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
 
+/* Returns for how many ms the client has waited at other workers, which were lost or handed the
+ * request back. */
+uint64_t exchange_waited_ms(const struct exchange *x);
+
 /* Returns header i of the request. Returns false after the last one. */
 bool exchange_header_at(const struct exchange *x, size_t i, struct str *ret_name,
                         struct str *ret_value);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/net/http1.h"
 #include "common/proc/presented.h"
 #include "common/serve/server_internal.h"
 
@@ -71,6 +72,14 @@ struct str exchange_header(const struct exchange *x, const char *name)
             return str_of_iovec(h->value);
     }
     return (struct str){0};
+}
+
+uint64_t exchange_waited_ms(const struct exchange *x)
+{
+    uint64_t ms = 0;
+
+    (void)str_to_u64(exchange_header(x, HTTP1_WAITED), UINT32_MAX, &ms);
+    return ms;
 }
 
 void exchange_keys(const struct exchange *x, struct presented *to)

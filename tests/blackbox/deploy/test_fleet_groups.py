@@ -430,6 +430,8 @@ def test_a_drained_dispatcher_moves_at_once(fleet):
     front = Front(fleet[other])
     assert groups(front) == {"one": "running"}
     assert front.post("/attempts/renew", {"executor": "test", "attempts": [attempts[0]["attempt_id"]]}).json() == {"kill": []}
+    waited = {**AS_ADMIN, "Rollgate-Waited": "3600000"}      # at an earlier owner
+    assert front.get("/groups/one/wait?timeout_s=3600", headers=waited).status == 204
     assert asked.get().status in (200, 204)
     assert fleet[owner].wait(30) == 0
     assert folders(fleet[owner]) == ["dispatcher.released"]

@@ -332,6 +332,8 @@ def test_waits_go_on_at_the_next_owner(tmp_path):
         path = f"/sessions/{session['session_id']}"
         waits = [Later(lambda at=fleet[node]: at.get(f"{path}/wait?timeout_s=50", headers=AS_ADMIN, timeout=60)) for node in "ab"]
         g.wait_until(lambda: fleet["b"].metrics()["rollgate_connections"] > 2, what="both wait")
+        waited = {**AS_ADMIN, "Rollgate-Waited": "50000"}      # at an earlier owner
+        assert [at.get(f"{path}/wait?timeout_s=50", headers=waited).status for at in fleet] == [204, 204]
         assert fleet["b"].post("/fleet/drain", {}, headers=AS_ADMIN).status == 200
         g.wait_until(lambda: fleet.owner(index_of(session["session_id"])) == "a", what="the place has moved")
         assert fleet["a"].post(f"{path}/finalize", {}, headers=AS_ADMIN).status == 200

@@ -357,6 +357,44 @@ TEST(fleet_routes, a_forwarded_request_is_served_here_or_misdirected)
     close_fleet(&f);
 }
 
+/* Returns the value of the line in the last text, which must have it once; 0: there is none. */
+static unsigned long waited_ms(const struct fleet *f)
+{
+    const char *line = strstr(f->text, HTTP1_WAITED ": ");
+
+    cr_assert(!line || !strstr(line + 1, HTTP1_WAITED), "%s", f->text);
+    return line ? strtoul(line + sizeof(HTTP1_WAITED ": ") - 1, NULL, 10) : 0;
+}
+
+/* Long polls count the time at their earlier owners. */
+TEST(fleet_routes, a_request_that_is_sent_again_says_how_long_its_client_has_waited)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    ask(&f, GET(256));
+    node_hears(&f, B, "\r\n\r\n");
+    cr_assert_eq(waited_ms(&f), 0u);
+    cr_assert(!wait_for(&f, f.client, SILENT_MS));
+    set_owner(&f, 256, C);
+    say(f.link, MISDIRECTED);
+    node_ends(&f);
+    node_hears(&f, C, "\r\n\r\n");
+    cr_assert_geq(waited_ms(&f), (unsigned long)SILENT_MS);
+    node_ends(&f);
+    ask_by(&f, "b",
+           "GET /sessions/w0-" ID " HTTP/1.1\r\nHost: localhost\r\n" HTTP1_WAITED ": 5000\r\n\r\n");
+    node_hears(&f, SELF, "\r\n\r\n");
+    cr_assert(waited_ms(&f) >= 5000 && waited_ms(&f) < 5000 + LIMIT_MS, "%s", f.text);
+    say(f.link, "HTTP/1.1 199 Retiring\r\n\r\n");
+    node_ends(&f);
+    node_hears(&f, SELF, "\r\n\r\n");
+    cr_assert_eq(strncmp(f.text, "GET ", 4), 0);
+    cr_assert_geq(strtoul(strstr(f.text, HTTP1_WAITED ": ") + sizeof(HTTP1_WAITED), NULL, 10),
+                  5000u);
+    close_fleet(&f);
+}
+
 /* Only a node can prove that it is one. */
 TEST(fleet_routes, a_client_that_claims_to_be_a_node_is_served_like_others)
 {

@@ -85,18 +85,20 @@ static int answer_if_over(struct service *a, struct exchange *x, struct str id)
     return 1;
 }
 
-/* Returns timeout_s in milliseconds. inputs.def has checked the value. */
+/* Returns what is left of timeout_s, in ms. inputs.def has checked the value. */
 static uint64_t timeout_ms(struct service_request *r)
 {
     struct arena a = {0};
     struct str given = query_get(&a, exchange_query(r->x), "timeout_s");
     const struct json *number = NULL;
     double s = WAIT_DEFAULT_S;
+    uint64_t waited_ms = exchange_waited_ms(r->x), all_ms;
 
     if (given.p && json_parse(&a, given, &number, NULL) == 0)
         (void)json_to_double(number, &s);
     arena_done(&a);
-    return (uint64_t)(s * 1000.0);
+    all_ms = (uint64_t)(s * 1000.0);
+    return all_ms - MIN_OF(all_ms, waited_ms);
 }
 
 /* Ends a wait. A worker that is scaled away or replaced hands its waiters back, because its
