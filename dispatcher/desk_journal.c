@@ -128,8 +128,7 @@ int desk_write(struct desk *d, struct str group, struct str record, const struct
 
 void desk_put_unreachable(const struct desk *d, struct json_out *o)
 {
-    if (!d->copy) /* a fleet has one dispatcher */
-        heritage_put_unreachable(d->heritage, o);
+    heritage_put_unreachable(d->heritage, o);
 }
 
 int desk_apply_replayed(void *ctx, struct str id, struct str payload, struct err *e)

@@ -73,7 +73,7 @@ void heritage_put_unreachable(const struct heritage *h, struct json_out *out)
     struct str peer;
     size_t at = 0;
 
-    if (!next_peer(h, &at, &node, &peer))
+    if (h->fleet || !next_peer(h, &at, &node, &peer))
         return;
     json_out_member_arr(out, "unreachable");
     heritage_put_peers(h, out);

@@ -125,8 +125,8 @@ void heritage_put_peers(const struct heritage *h, struct json_out *out);
  * answers that need no key. */
 void heritage_list_peers(const struct heritage *h, bool indexes_only, struct buf *out);
 
-/* Writes a member "unreachable" with the list of other nodes into an object. Writes nothing without
- * peers. */
+/* Writes a member "unreachable" with the peers into an object. Writes nothing without peers, and in
+ * a fleet, whose orders reach all nodes. */
 void heritage_put_unreachable(const struct heritage *h, struct json_out *out);
 
 /* Appends an object with only the member of heritage_put_unreachable, or an empty object. */

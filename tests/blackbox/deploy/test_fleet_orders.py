@@ -53,7 +53,9 @@ def test_a_version_of_the_weights_reaches_all_nodes(fleet):
 def test_an_adapter_reaches_all_nodes(fleet):
     assert order(fleet, "a", "/admin/adapters", {"name": "tuned", "version": 3}).json()["nodes"] == {node: "obeyed" for node in NODES}
     for gateway in fleet:
-        assert [(a["name"], a["version"]) for a in gateway.get("/admin/adapters", headers=AS_ADMIN).json()["adapters"]] == [("tuned", "3")]
+        adapters = gateway.get("/admin/adapters", headers=AS_ADMIN).json()
+        assert [(a["name"], a["version"]) for a in adapters["adapters"]] == [("tuned", "3")]
+        assert "unreachable" not in adapters and "unreachable" not in gateway.get("/admin/engines", headers=AS_ADMIN).json()
 
 
 def test_a_pause_holds_all_nodes_until_one_resumes(fleet):

@@ -247,8 +247,7 @@ static void put_counts(struct bulk_order *b)
     struct buf *out = &b->answer->out;
 
     buf_printf(out, "{\"status\":\"ok\",\"ended\":%zu,\"failed\":%zu", b->ended, b->failed);
-    if (!service_of(b)->heritage->fleet)
-        heritage_put_unreachable(service_of(b)->heritage, &(struct json_out){out, true});
+    heritage_put_unreachable(service_of(b)->heritage, &(struct json_out){out, true});
     buf_add_c(out, '}');
 }
 
