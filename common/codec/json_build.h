@@ -22,4 +22,7 @@ struct json json_text_of(struct arena *a, const struct json *v);
 /* Copies the value into the arena and returns the copy. */
 const struct json *json_keep(struct arena *a, struct json v);
 
+/* Copies the value deeply into the arena. The words of nearly every message are shared. */
+const struct json *json_copy(struct arena *a, const struct json *v);
+
 #endif

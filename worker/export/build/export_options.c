@@ -1,9 +1,9 @@
 /* The options of an export: each by its name, and the combinations that contradict each other. */
 #include "common/codec/format_list.h"
 #include "common/codec/json.h"
+#include "common/codec/json_build.h"
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/options_text.h"
-#include "worker/session/forest/message.h"
 #include "worker/session/store/group.h"
 #include "worker/session/store/reward.h"
 #include "worker/session/store/session_view.h"
@@ -250,5 +250,5 @@ void export_take_options(struct export *x, const struct export_options *o)
         json_to_i64(json_get(v.metadata, "global_steps"), &steps) == 0 && steps >= 0)
         x->options.global_steps = steps;
     if (o->metadata)
-        x->options.metadata = message_copy(&x->arena, o->metadata);
+        x->options.metadata = json_copy(&x->arena, o->metadata);
 }

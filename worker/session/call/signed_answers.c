@@ -109,7 +109,7 @@ static const struct json *copy_signed(struct arena *a, const struct json *messag
         const struct json_member *m = &message->members[i];
 
         if (!is_message_member(json_string(&m->key)))
-            json_put(a, &all, arena_cstr(a, json_string(&m->key)), *message_copy(a, &m->value));
+            json_put(a, &all, arena_cstr(a, json_string(&m->key)), *json_copy(a, &m->value));
     }
     for (size_t i = 0; json_at(calls, i); i++) {
         const struct json *call = json_at(calls, i);
@@ -119,7 +119,7 @@ static const struct json *copy_signed(struct arena *a, const struct json *messag
             struct str name = json_string(&call->members[k].key);
 
             if (str_eq_c(name, "id") || !is_call_member(name))
-                json_put(a, &one, arena_cstr(a, name), *message_copy(a, &call->members[k].value));
+                json_put(a, &one, arena_cstr(a, name), *json_copy(a, &call->members[k].value));
         }
         json_push(a, &list, one);
     }

@@ -15,6 +15,7 @@
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/codec/json_build.h"
 #include "common/codec/utf8.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/text/request/chat.h"
@@ -171,8 +172,8 @@ struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct 
     struct prompt_env *g = ARENA_NEW(&f->arena, struct prompt_env);
 
     g->id = (uint32_t)f->envs.n;
-    g->tools = tools && !own ? message_copy(&f->arena, tools) : tools;
-    g->kwargs = kwargs && !own ? message_copy(&f->arena, kwargs) : kwargs;
+    g->tools = tools && !own ? json_copy(&f->arena, tools) : tools;
+    g->kwargs = kwargs && !own ? json_copy(&f->arena, kwargs) : kwargs;
     if (own)
         arena_absorb(&f->arena, own);
     g->pool = key->pool.len ? forest_text(f, key->pool) : (struct str){0};
@@ -542,7 +543,7 @@ static struct message_node *find_or_make_child(struct forest *f, struct message_
     n = forest_find_child(f, parent, &m);
     if (!n) {
         n = ARENA_NEW(&f->arena, struct message_node);
-        message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
+        message_read(&n->msg, own ? message : json_copy(&f->arena, message), &f->matcher,
                      &f->arena);
         hang_node(f, parent, n);
     }

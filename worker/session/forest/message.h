@@ -130,9 +130,6 @@ uint64_t message_value_hash(const struct json *v);
  * Accepts NULL. */
 bool message_is_signed(const struct json *message);
 
-/* Copies the value deeply into the arena. */
-const struct json *message_copy(struct arena *a, const struct json *v);
-
 /* Copies the value whose JSON is `text`. Returns NULL if the text is not JSON. */
 const struct json *message_copy_text(struct arena *a, struct str text);
 

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/codec/json.h"
+#include "common/codec/json_build.h"
 #include "common/codec/utf8.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/policy.h"
@@ -178,7 +179,7 @@ static void fill(struct session *s, const struct session_options *o, const struc
                  uint64_t now_ms)
 {
     forest_init(&s->forest, o->matcher);
-    v = message_copy(&s->forest.arena, v);
+    v = json_copy(&s->forest.arena, v);
     CHECK(session_options_read(s->store, v, &s->options, &(struct err){0}) == 0);
     s->created_ms = s->updated_ms = now_ms;
     s->filled = true;
