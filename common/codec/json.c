@@ -341,6 +341,7 @@ static bool begins_list(struct json_reader *r, const struct json *key)
         return false;
     t->found = true;
     t->list_key = *key;
+    t->list_at = json_place(r, r->at) + 1;
     for (size_t i = 0; i < r->n; i++)
         *vec_push(&t->members) = r->stack[i];
     return true;

@@ -35,6 +35,7 @@ struct json_trace {
     bool twice;                  /* the key occurs twice, so there are no marks */
     bool closed;                 /* no further marks are recorded */
     struct json list_key;        /* key of the list, as parsed */
+    size_t list_at;              /* offset after the list's bracket, if the text has it */
     VEC(struct json) members;    /* key, value, key, value ... before the list */
     VEC(struct json_mark) marks; /* marks of this text's items, in order */
     size_t escaped_at; /* offset after the quote of the first string with escapes; SIZE_MAX: none */

@@ -6,6 +6,9 @@
  * the dialect, which makes each message from its item alone. So the result of a reading is the same
  * with and without a known body, including the used bytes of its arena.
  *
+ * Nothing of the text is kept: its blocks are compared by hashes (block_hash.h), and long values
+ * are mostly those that the session stores (known_body_share).
+ *
  * A known body may have several holders. The last one frees it, on any thread. One reading at a
  * time may use it (known_body_begin). Values that a reading took from it do not change.
  */
@@ -70,6 +73,18 @@ void known_body_stretches(const struct known_body *k, size_t n, struct chat_know
 
 /* Returns its memory in bytes at the last known_body_keep. May be called on any thread. */
 size_t known_body_bytes(const struct known_body *k);
+
+/* Returns the number of the reading that recorded the last item. */
+uint64_t known_body_reading(const struct known_body *k);
+
+/* Reports whether so much of its memory is its own that known_body_share is worthwhile. */
+bool known_body_wants_sharing(const struct known_body *k);
+
+/* Returns a copy whose values are those of `stored`, an array of the session's messages, wherever
+ * they are the same. The copy calls `release` with `held`, by which it keeps `stored`, when it is
+ * freed. The caller is its only holder. */
+struct known_body *known_body_share(const struct known_body *k, const struct json *stored,
+                                    void (*release)(void *held), void *held);
 
 /* Result of known_body_keep. */
 struct known_kept {

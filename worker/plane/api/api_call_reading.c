@@ -161,7 +161,7 @@ static void know_body(struct api_call *c)
     size_t bytes = exchange_closed_body(c->x).len;
 
     if (c->held && c->dialect->list && (bytes <= WORK_KNOWN_MAX || !c->images.vision))
-        c->known = known_bodies_look(c->service, str_cstr(c->id), bytes);
+        c->known = known_bodies_look(c->service, str_cstr(c->id), c->held, bytes);
 }
 
 /* Reports whether the loop reads it: a short body, or one with little new text. */

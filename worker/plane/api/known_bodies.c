@@ -1,5 +1,6 @@
 /*
- * The beginnings of sessions' requests (known_bodies.h): a table by session, in the order of use. A
+ * The beginnings of sessions' requests (known_bodies.h): a table by session, in the order of use.
+ * Those of a session that is not in memory are dropped. A
  * session has several, the newest first, because agents that share it take turns. When the memory
  * is full, a session that was not used for some time is dropped: requests of sessions in rotation
  * would otherwise only displace each other. A reading enlarges a body even if its request fails;
@@ -83,6 +84,15 @@ static void drop_tip(struct known_bodies *all, struct known_session *s, size_t i
     known_body_release(s->tips[i].body);
     memmove(&s->tips[i], &s->tips[i + 1], (s->n - i - 1) * sizeof(s->tips[0]));
     s->n--;
+}
+
+/* Updates the bytes of a body. */
+static void weigh_tip(struct known_bodies *all, struct tip *t)
+{
+    size_t bytes = known_body_bytes(t->body);
+
+    all->bytes += bytes - t->bytes;
+    t->bytes = bytes;
 }
 
 static void drop_session(struct known_bodies *all, struct known_session *s)
@@ -172,9 +182,33 @@ static void use_session(struct known_bodies *all, struct known_session *s)
 
 /* --- one reading --- */
 
-struct known_reading *known_bodies_look(struct service *a, struct str session_id, size_t bytes)
+/* Replaces a beginning by one that shares the session's messages, if that is worthwhile. */
+static void share_tip(struct known_bodies *all, struct tip *t, struct session *session)
 {
-    const struct known_session *s = a->known ? map_get(&a->known->by_id, session_id) : NULL;
+    struct known_body *k = t->body;
+    struct arena tmp = {0};
+    const struct json *stored;
+
+    if (!known_body_begin(k))
+        return;
+    stored = known_body_wants_sharing(k)
+                 ? session_walked_messages(session, known_body_reading(k), &tmp)
+                 : NULL;
+    if (stored)
+        t->body =
+            known_body_share(k, stored, session_release_messages, session_hold_messages(session));
+    known_body_end(k);
+    if (stored) {
+        known_body_release(k);
+        weigh_tip(all, t);
+    }
+    arena_done(&tmp);
+}
+
+struct known_reading *known_bodies_look(struct service *a, struct str session_id,
+                                        struct session *session, size_t bytes)
+{
+    struct known_session *s = a->known ? map_get(&a->known->by_id, session_id) : NULL;
     struct known_reading *r;
 
     if (bytes < (size_t)a->config->known_bodies_least || session_id.len >= ID_TEXT_MAX ||
@@ -185,6 +219,8 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
     r->by.number = ++a->known->readings;
     s = map_get(&a->known->by_id, session_id); /* the entry may have been dropped meanwhile */
     for (size_t i = 0; s && i < s->n; i++) {
+        if (session)
+            share_tip(a->known, &s->tips[i], session);
         known_body_hold(s->tips[i].body);
         r->tips[r->n++] = s->tips[i].body;
     }
@@ -336,15 +372,10 @@ static void drop_replaced(struct known_bodies *all, struct known_session *s,
             drop_tip(all, s, i);
 }
 
-/* Updates the bytes of the session's bodies. */
 static void weigh_session(struct known_bodies *all, struct known_session *s)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        size_t bytes = known_body_bytes(s->tips[i].body);
-
-        all->bytes += bytes - s->tips[i].bytes;
-        s->tips[i].bytes = bytes;
-    }
+    for (size_t i = 0; i < s->n; i++)
+        weigh_tip(all, &s->tips[i]);
 }
 
 /* Adds the beginning that the reading has made, as the session's newest. */
@@ -381,12 +412,14 @@ void dispatch_sweep(struct service *a)
 {
     struct known_bodies *all = a->known;
     struct known_session *s, *next;
+    const struct session *session;
     bool ended = false;
 
     if (!all)
         return;
     LIST_EACH_SAFE(&all->all, s, next, struct known_session, item) {
-        if (session_find(a->calls.store, str_cstr(s->id), &ended))
+        session = session_find(a->calls.store, str_cstr(s->id), &ended);
+        if (session && session_resident(session)) /* its messages may be shared */
             weigh_session(all, s);
         else
             drop_session(all, s);

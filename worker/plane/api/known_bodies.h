@@ -29,6 +29,7 @@ struct json;
 struct known_messages;
 struct known_reading;
 struct service;
+struct session;
 
 /* A body as a whole or in fragments. */
 struct body_text {
@@ -39,8 +40,10 @@ struct body_text {
     const uint64_t *hash; /* str_hash128 of the whole body; 0, 0 or NULL: not computed yet */
 };
 
-/* Returns a reading for a request of that length; NULL: it is short, or there is no space. */
-struct known_reading *known_bodies_look(struct service *a, struct str session_id, size_t bytes);
+/* Returns a reading for a request of that length; NULL: it is short, or there is no space.
+ * `session`: shares its messages with the known beginnings; NULL: they keep their own. */
+struct known_reading *known_bodies_look(struct service *a, struct str session_id,
+                                        struct session *session, size_t bytes);
 
 /* Estimates how long reading the body will take, as the bytes of an unknown body that takes as
  * long. Compares the whole body. `d` must be the same for known_reading_begin. */

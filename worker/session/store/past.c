@@ -130,6 +130,15 @@ const struct json *session_messages(const struct session *s, struct arena *a,
     return t && t->node ? node_messages(t->node, a) : NULL;
 }
 
+const struct json *session_walked_messages(const struct session *s, uint64_t reading,
+                                           struct arena *a)
+{
+    for (size_t i = 0; i < WALK_ENDS && s->residence == RESIDENT; i++)
+        if (s->forest.ends[i].node && s->forest.ends[i].reading == reading)
+            return forest_messages(&s->forest, s->forest.ends[i].node, 0, a);
+    return NULL;
+}
+
 const struct json *session_message(const struct session *s, struct str response_id,
                                    struct str *ret_told)
 {

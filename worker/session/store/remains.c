@@ -2,6 +2,7 @@
  * forest's arena. */
 #include "worker/session/store/remains.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -10,6 +11,7 @@
 #include "worker/session/store/store.h"
 
 struct session_remains {
+    atomic_uint holders; /* the session, or the owner of its remains, is one of them */
     struct forest forest;
     VEC(struct payload *) payloads;
 };
@@ -20,21 +22,49 @@ void session_store_buries(struct session_store *st, remains_fn take, void *ctx)
     st->bury_ctx = ctx;
 }
 
+/* Returns the memory in which the session's remains will be. */
+static struct session_remains *remains_of(struct session *s)
+{
+    if (!s->remains) {
+        s->remains = mem_zalloc(sizeof(*s->remains));
+        atomic_init(&s->remains->holders, 1);
+    }
+    return s->remains;
+}
+
+void *session_hold_messages(struct session *s)
+{
+    struct session_remains *r = remains_of(s);
+
+    atomic_fetch_add_explicit(&r->holders, 1, memory_order_relaxed);
+    return r;
+}
+
+void session_release_messages(void *held)
+{
+    struct session_remains *r = held;
+
+    if (atomic_fetch_sub_explicit(&r->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    forest_done(&r->forest);
+    free(r);
+}
+
 void remains_free(struct session_remains *r)
 {
     while (r->payloads.n > 0)
         payload_drop_bytes(vec_pop(&r->payloads));
     vec_done(&r->payloads);
-    forest_done(&r->forest);
-    free(r);
+    session_release_messages(r);
 }
 
 void session_free_content(struct session *s)
 {
     struct session_store *st = s->store;
     size_t bytes = s->forest.arena.held_bytes + s->payload_bytes;
-    struct session_remains *r = mem_zalloc(sizeof(*r));
+    struct session_remains *r = remains_of(s);
 
+    s->remains = NULL;
     if (!s->unlinked) /* payloads of an unlinked session are in no order already */
         payloads_displace(s);
     r->forest = s->forest;

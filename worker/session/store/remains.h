@@ -1,7 +1,8 @@
 /*
  * struct session_remains: the memory of a session's content, after the session ended or was
  * evicted. Because freeing megabytes takes longer than the worker's loop may be held, the owner of
- * the helpers takes it (session_store_buries) and frees it there. No other pointer points into it.
+ * the helpers takes it (session_store_buries) and frees it there. Its messages are freed with the
+ * last hold on them (session_hold_messages).
  */
 #ifndef RG_SESSION_REMAINS_H
 #define RG_SESSION_REMAINS_H

@@ -151,6 +151,11 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens);
 
 bool session_resident(const struct session *s);
 
+/* Keeps the memory of the session's present messages until session_release_messages gets the
+ * result, on any thread, whatever becomes of the session. */
+void *session_hold_messages(struct session *s);
+void session_release_messages(void *held);
+
 /* With `on` (lazy), sessions that records make from now on are evicted from the start: their
  * content is never built; only id, phase, times and sums are kept. Used for the replay at a
  * worker's start, so that it takes the time and memory of the journal's index and not of all
@@ -410,6 +415,11 @@ struct session_past_response {
     const struct json *message; /* the session's */
     uint32_t prompt_tokens, completion_tokens;
 };
+
+/* Returns the stored messages that the newest walk (chat_known) with the last message of that
+ * reading ended with. Returns NULL if there is none, or the session is not resident. */
+const struct json *session_walked_messages(const struct session *s, uint64_t reading,
+                                           struct arena *a);
 
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret);

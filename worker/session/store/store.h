@@ -113,6 +113,7 @@ struct session {
     uint64_t created_ms, updated_ms, ended_ms;
     struct session_options options;
     struct forest forest;
+    struct session_remains *remains; /* made by the first hold (session_hold_messages), or NULL */
     VEC(struct payload *) payloads;
     uint64_t payload_bytes, payload_evicted; /* bytes of payloads in memory; evicted */
     /* memory for evicted payloads that are being read back */

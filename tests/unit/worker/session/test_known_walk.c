@@ -140,6 +140,24 @@ static void say(struct heard *h, const char *role, const char *text)
     (void)snprintf(h->said[h->n++], TEXT, "{\"role\":\"%s\",\"content\":\"%s\"}", role, text);
 }
 
+/* Expects the stored messages of the last walk to be the first n of the request. */
+static void expect_walked(const struct rig *r, const struct heard *h, uint32_t n)
+{
+    struct arena a = {0};
+    const struct json *all = session_walked_messages(r->knows.s, r->n, &a);
+    struct buf b = {0};
+
+    cr_expect_null(session_walked_messages(r->knows.s, r->n + 1, &a));
+    cr_assert_eq(all ? all->n : 0, n);
+    for (uint32_t i = 0; i < n; i++) {
+        b.len = 0;
+        json_write(&b, &all->items[i]);
+        cr_expect(str_eq(buf_str(&b), str_cstr(h->said[i])), "message %u", i);
+    }
+    buf_done(&b);
+    arena_done(&a);
+}
+
 /* --- what is left out --- */
 
 TEST(known_walk, begins_where_the_last_one_ended)
@@ -155,6 +173,7 @@ TEST(known_walk, begins_where_the_last_one_ended)
         say(&h, "user", text);
         /* all but the last question, its answer, and this question */
         cr_expect_eq(turn(&r, &h, "sure"), i < 2 ? 0 : 2 * i - 2, "turn %u", i);
+        expect_walked(&r, &h, 2 * i);
         say(&h, "assistant", "sure");
     }
     end(&r);

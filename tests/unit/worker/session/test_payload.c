@@ -6,9 +6,11 @@
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/call/session_call.h"
+#include "worker/session/forest/forest.h"
 #include "worker/session/store/remains.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_totals.h"
+#include "worker/session/store/store.h"
 
 enum { BRANCHES = 120, ANSWER = 3000 };
 
@@ -220,6 +222,31 @@ TEST(payload, what_a_session_held_is_freed_by_others)
     cr_assert_eq(times, 2);
     free_buried();
     kit_done(&w.k);
+}
+
+/* Messages that are held outlive their session's content, and are freed with the last hold. */
+TEST(payload, messages_stay_as_long_as_they_are_held)
+{
+    struct world w;
+    const struct message_node *node;
+    struct str text;
+    char was[64];
+    void *held, *also;
+
+    world_init(&w, NULL);
+    node = vec_last(&w.k.s->forest.nodes);
+    text = str_sub(node_text(node), 0, sizeof(was));
+    cr_assert_gt(text.len, 0);
+    memcpy(was, text.p, text.len);
+    held = session_hold_messages(w.k.s);
+    also = session_hold_messages(w.k.s);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    cr_expect_not(session_resident(w.k.s));
+    cr_expect(str_eq(text, str_of(was, text.len)));
+    session_release_messages(also);
+    kit_done(&w.k);
+    cr_expect(str_eq(text, str_of(was, text.len)));
+    session_release_messages(held);
 }
 
 TEST(payload, what_cannot_be_read_back_refuses_and_hurts_nothing)
