@@ -9,6 +9,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/fleet/file_copy.h"
+#include "common/os/task.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "worker/ledger/ledger.h"
@@ -25,8 +26,14 @@ struct worker_files {
     pthread_mutex_t lock;   /* of `stored` */
     _Atomic bool has_stored;
     VEC(char *) stored;  /* "SESSION/NAME": files that threads have stored, not collected yet */
-    struct map arrivals; /* struct media_arrival by "SESSION/NAME": files that are being read */
+    struct map arrivals; /* struct arriving_file by "SESSION/NAME": files that are being read */
     uint32_t index;      /* place whose files are being added */
+};
+
+struct arriving_file {
+    struct worker_files *files;
+    struct media_arrival *arrival;
+    struct file_call *call; /* waits until the file has its name; NULL: pieces are missing */
 };
 
 static void write_path(struct buf *out, struct str session, struct str name)
@@ -97,39 +104,95 @@ static bool has_file(void *ctx, struct str session, struct str name)
     return media_store_has(f->w->media, session, name);
 }
 
-/* Forgets a file that was read in part. */
+/* Frees a file that was read in part, or has its name. */
 static void end_arrival(struct worker_files *f, struct str path)
 {
-    media_arrival_free(map_take(&f->arrivals, path));
+    struct arriving_file *x = map_take(&f->arrivals, path);
+
+    if (x)
+        media_arrival_free(x->arrival);
+    free(x);
+}
+
+/* Begins a file. Returns NULL with e. */
+static struct arriving_file *begin_arrival(struct worker_files *f, struct str session,
+                                           struct str name, struct err *e)
+{
+    struct media_arrival *arrival = media_arrival_new(f->w->media, session, name, e);
+    struct arriving_file *x;
+
+    if (!arrival)
+        return NULL;
+    x = mem_zalloc(sizeof(*x));
+    x->files = f;
+    x->arrival = arrival;
+    (void)map_set(&f->arrivals, media_arrival_path(arrival), x);
+    return x;
 }
 
 /* A piece has all these parameters. NOLINTNEXTLINE(readability-function-size) */
 static int add_piece(void *ctx, struct str session, struct str name, uint64_t n, struct str bytes,
-                     bool last, struct err *e)
+                     struct err *e)
 {
     struct worker_files *f = ctx;
-    struct media_arrival *a;
+    struct arriving_file *x;
     struct buf path = {0};
-    int rc;
+    int rc = -1;
 
     write_path(&path, session, name);
+    x = map_get(&f->arrivals, buf_str(&path));
+    if (x && x->call) { /* the place was compared again meanwhile */
+        buf_done(&path);
+        return err_set(e, ERR_STORAGE_FAILED, "an image is being stored");
+    }
     if (n == 0) {
         end_arrival(f, buf_str(&path));
-        a = media_arrival_new(f->w->media, session, name, e);
-        if (a)
-            (void)map_set(&f->arrivals, media_arrival_path(a), a);
+        x = begin_arrival(f, session, name, e);
+    } else if (!x) {
+        (void)err_set(e, ERR_STORAGE_FAILED, "an image must be read from its start");
     }
-    a = map_get(&f->arrivals, buf_str(&path));
-    if (a)
-        rc = media_arrival_add(a, bytes, e);
-    else /* media_arrival_new has set the error of a first piece */
-        rc = n == 0 ? -1 : err_set(e, ERR_STORAGE_FAILED, "an image must be read from its start");
-    if (rc == 0 && last)
-        rc = media_arrival_finish(a, e);
-    if (rc != 0 || last)
+    if (x)
+        rc = media_arrival_add(x->arrival, bytes, e);
+    if (rc != 0)
         end_arrival(f, buf_str(&path));
     buf_done(&path);
     return rc;
+}
+
+static int finish_arrival(void *ctx, void *tool, struct err *e)
+{
+    const struct arriving_file *x = ctx;
+
+    (void)tool;
+    return media_arrival_finish(x->arrival, e);
+}
+
+/* The task of a complete file. The disk may be slow, so that a helper thread waits for it. */
+static void finish_reading(void *ctx)
+{
+    struct arriving_file *x = ctx;
+    struct file_call *call = x->call;
+    struct err e = {0};
+    struct task_work work = {
+        .fn = finish_arrival, .ctx = x, .lane = media_arrival_path(x->arrival)};
+    int rc = task_offload(&work, &e);
+
+    end_arrival(x->files, media_arrival_path(x->arrival));
+    file_copy_end_read(call, rc == 0 ? NULL : &e);
+}
+
+static void finish_file(void *ctx, struct str session, struct str name, struct file_call *call)
+{
+    struct worker_files *f = ctx;
+    struct arriving_file *x;
+    struct buf path = {0};
+
+    write_path(&path, session, name);
+    x = map_get(&f->arrivals, buf_str(&path));
+    CHECK(x); /* its last piece was added */
+    x->call = call;
+    (void)task_start(f->w->service.calls.tasks, session, finish_reading, x);
+    buf_done(&path);
 }
 
 /* A finalized session is exported as long as its export is kept. A deleted one is never read. */
@@ -165,6 +228,7 @@ void worker_files_open(struct worker_files *f)
                                         .has = has_file,
                                         .collect = collect_stored,
                                         .add = add_piece,
+                                        .finish = finish_file,
                                         .is_needed = is_needed,
                                         .ctx = f};
 
@@ -212,8 +276,12 @@ void worker_files_free(struct worker_files *f)
 
     if (!f)
         return;
-    for (size_t at = 0; (slot = map_next(&f->arrivals, &at));)
-        media_arrival_free(slot->value);
+    for (size_t at = 0; (slot = map_next(&f->arrivals, &at));) {
+        struct arriving_file *x = slot->value;
+
+        media_arrival_free(x->arrival);
+        free(x);
+    }
     map_done(&f->arrivals);
     for (size_t i = 0; i < f->stored.n; i++)
         free(f->stored.at[i]);

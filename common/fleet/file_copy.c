@@ -151,6 +151,7 @@ static void free_session(struct file_copy *c, struct files_session *s)
 {
     struct copied_file *f;
 
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a freed one left */
     while ((f = LIST_FIRST_OF(&s->files, struct copied_file, item))) {
         c->n_pending -= f->is_pending;
         list_remove(&f->pending);
@@ -413,8 +414,7 @@ static int add_pieces(struct file_call *k, struct copied_file *f, const struct s
     if (a->n_texts == 0 || a->first != k->n)
         return err_set(e, ERR_IO, "the fleet's store has only a part of an image");
     for (size_t i = 0; i < a->n_texts; i++) {
-        if (o->add(o->ctx, id_of(f->session), name_of_file(f), k->n + i, a->texts[i],
-                   k->n + i + 1 == a->next, e))
+        if (o->add(o->ctx, id_of(f->session), name_of_file(f), k->n + i, a->texts[i], e))
             return -1;
     }
     return a->first + a->n_texts == a->next;
@@ -435,7 +435,7 @@ static void drop_damaged(struct file_copy *c, struct copied_file *f, const struc
 /* Ends the reading of a file with an error. What this disk cannot take is read after a pause. */
 static void fail_read(struct file_copy *c, struct copied_file *f, const struct err *e)
 {
-    if (e->kind == ERR_STORAGE_FULL || e->kind == ERR_STORAGE_FAILED) {
+    if (e->kind == ERR_STORAGE_FULL || e->kind == ERR_STORAGE_FAILED || e->kind == ERR_CANCELLED) {
         second_copy_end_fetch(c->o.copy, id_of(f->session), e);
         return;
     }
@@ -455,13 +455,26 @@ static void on_file_read(void *ctx, const struct store_answer *a)
         stop_place(c, k->place, k->epoch, a);
     } else if (f) {
         rc = add_pieces(k, f, a, &e);
+        if (rc > 0) {
+            c->o.finish(c->o.ctx, id_of(f->session), name_of_file(f), k);
+            return;
+        }
         if (rc == 0)
             read_piece(c, f, k->n + a->n_texts);
-        else if (rc > 0)
-            read_next(c, f->session);
         else
             fail_read(c, f, &e);
     }
+    call_free(k);
+}
+
+void file_copy_end_read(struct file_call *k, const struct err *e)
+{
+    struct copied_file *f = k->round == k->place->round ? file_of_call(k) : NULL;
+
+    if (f && e)
+        fail_read(k->files, f, e);
+    else if (f)
+        read_next(k->files, f->session);
     call_free(k);
 }
 

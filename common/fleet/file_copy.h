@@ -21,6 +21,7 @@
 
 struct buf;
 struct err;
+struct file_call; /* a reading that `finish` ends */
 struct file_copy;
 struct loop;
 struct second_copy;
@@ -40,11 +41,13 @@ struct file_copy_options {
     /* Calls file_copy_add for files that are new here. Cheap if there are none. */
     void (*collect)(void *ctx);
     /* Stores a piece of a file that only the store has. `at`: 0 for the first piece. Returns -1
-     * with ERR_STORAGE_FULL or ERR_STORAGE_FAILED: the reading is tried again after a pause.
-     * Returns -1 with another error: the file is incomplete or damaged, and the store deletes it.
-     */
+     * with ERR_STORAGE_FULL, ERR_STORAGE_FAILED or ERR_CANCELLED: the reading is tried again after
+     * a pause. Returns -1 with another error: the file is incomplete or damaged, and the store
+     * deletes it. */
     int (*add)(void *ctx, struct str session, struct str name, uint64_t at, struct str bytes,
-               bool last, struct err *e);
+               struct err *e);
+    /* Makes the file durable after its last piece. file_copy_end_read follows, now or later. */
+    void (*finish)(void *ctx, struct str session, struct str name, struct file_call *call);
     /* Reports whether another node would need the session's files. */
     bool (*is_needed)(void *ctx, struct str session);
     void *ctx;
@@ -58,6 +61,10 @@ void file_copy_free(struct file_copy *c);
 
 /* Adds a file that the session has here. */
 void file_copy_add(struct file_copy *c, uint32_t place, struct str session, struct str name);
+
+/* Ends the reading of a file. e: an error like those of `add`; NULL: the file is here. Frees the
+ * call. */
+void file_copy_end_read(struct file_call *k, const struct err *e);
 
 /* Deletes the files of sessions that are not needed from the store, and forgets them. */
 void file_copy_sweep(struct file_copy *c);

@@ -159,8 +159,8 @@ struct str media_arrival_path(const struct media_arrival *a);
 /* Adds bytes. Returns -1 with errors like media_arrival_new. */
 int media_arrival_add(struct media_arrival *a, struct str bytes, struct err *e);
 
-/* Gives the file its name if it is complete. Returns -1 with errors like media_arrival_new, or with
- * ERR_IO if an image has other bytes than its hash says. */
+/* Gives the file its name if it is complete. With `sync` it takes long. Returns -1 with errors like
+ * media_arrival_new, or with ERR_IO if an image has other bytes than its hash says. */
 int media_arrival_finish(struct media_arrival *a, struct err *e);
 
 /* Frees a, and removes the file if it has no name yet. Accepts NULL. */

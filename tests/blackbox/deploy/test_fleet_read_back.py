@@ -3,13 +3,14 @@ when it is asked for. The same code serves a place that was another node's."""
 import json
 import shutil
 import subprocess
+import threading
 
 import redis
 
 import gateway as g
 import vision_kit as kit
 from store_kit import Server
-from test_faults import folder_of, last_segment
+from test_faults import SHIM, folder_of, last_segment, sanitizer
 from test_fleet_copy import logs, session_of, turns
 from test_fleet_join import is_whole, node, store  # noqa: F401
 from test_turn_recovery import kill_worker
@@ -204,6 +205,25 @@ def test_pictures_come_back_before_their_sessions(store, tmp_path):
         for one in (sid, other):
             assert gateway.request("DELETE", f"/sessions/{one}").status == 204
         g.wait_until(lambda: not pictures(store), 60, "their images are deleted")
+
+
+def test_a_disk_that_is_slow_for_a_picture_holds_no_other_session(store, tmp_path):
+    small, answers = kit.png(64, 64), []
+    (tmp_path / "faults").mkdir()
+    with kit.VisionStub("sglang") as engine:
+        gateway = started(store, engine=engine.setting, model=kit.model_folder(tmp_path / "m"), durability="power", sandbox=False,
+                          env={"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(tmp_path / "faults")})
+        sid = kit.session(gateway)
+        assert kit.chat(gateway, sid, [kit.user(kit.image(small))]).status == 200
+        (tmp_path / "faults/pictures").write_text("hold")
+        lose_disk(gateway)
+        reading = threading.Thread(target=lambda: answers.append(gateway.get(f"/sessions/{sid}/media/{kit.sha(small)}", timeout=60)))
+        reading.start()
+        g.wait_until(lambda: [p for p in kit.media(gateway).rglob("*.part") if p.stat().st_size == len(small)], 30, "the picture is written")
+        assert gateway.post("/sessions", {}, timeout=20).status == 200 and not answers
+        (tmp_path / "faults/pictures").unlink()
+        reading.join()
+        assert (answers[0].status, answers[0].body) == (200, small)
 
 
 def test_a_session_is_read_without_a_picture_that_the_store_has_in_part(store, tmp_path):
