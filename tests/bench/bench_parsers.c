@@ -92,28 +92,18 @@ static struct {
     double seconds, bytes;
 } answers[TOOL_KIND_COUNT];
 
-/* The next line of the text, taken off. */
-static struct str take_line(struct str *text)
-{
-    size_t end = MIN_OF(str_find(*text, STR("\n"), 0), text->len);
-    struct str line = str_sub(*text, 0, end);
-
-    *text = str_sub(*text, end + 1, SIZE_MAX);
-    return line;
-}
-
 /* The cases of a file, each into the sums of its kind. */
 static void read_cases(struct str text)
 {
     while (text.len > 0) {
         struct parser_options o = {.hold_bytes = PARSER_HOLD_BYTES};
-        struct str line = take_line(&text), name, answer;
+        struct str line = str_cut(&text, '\n'), name, answer;
 
         if (!str_starts(line, STR("=== ")))
             continue;
-        line = take_line(&text);
+        line = str_cut(&text, '\n');
         name = str_sub(line, 0, str_find(line, STR(" "), 0));
-        (void)take_line(&text); /* --- in */
+        (void)str_cut(&text, '\n'); /* --- in */
         answer = str_sub(text, 0, str_find(text, STR("\n--- out\n"), 0));
         if (tool_kind_named(name, &o.tool) || str_find(line, STR(" hold="), 0) != SIZE_MAX)
             continue;

@@ -14,26 +14,17 @@ struct picture {
     struct str bytes;
 };
 
-static struct str word(struct str *rest)
-{
-    size_t n = str_find(*rest, STR(" "), 0);
-    struct str w = str_sub(*rest, 0, n == SIZE_MAX ? rest->len : n);
-
-    *rest = str_sub(*rest, w.len + 1, rest->len);
-    return w;
-}
-
 static unsigned number(struct str *rest)
 {
     uint64_t v = 0;
 
-    cr_assert_eq(str_to_u64(word(rest), UINT32_MAX, &v), 0);
+    cr_assert_eq(str_to_u64(str_cut(rest, ' '), UINT32_MAX, &v), 0);
     return (unsigned)v;
 }
 
 static void picture_of(struct str line, struct picture *p)
 {
-    struct str name = word(&line), format = word(&line);
+    struct str name = str_cut(&line, ' '), format = str_cut(&line, ' ');
     char *bytes;
     size_t n;
 

@@ -167,34 +167,16 @@ static void check_case(struct one_case *c, size_t cuttings)
 
 static const struct json *tools;
 
-static struct str next_line(struct str *text)
-{
-    size_t nl = str_find(*text, STR("\n"), 0);
-    struct str line = str_sub(*text, 0, nl);
-
-    *text = str_sub(*text, line.len + 1, text->len);
-    return line;
-}
-
-static struct str next_word(struct str *line)
-{
-    size_t space = str_find(*line, STR(" "), 0);
-    struct str word = str_sub(*line, 0, space);
-
-    *line = str_sub(*line, word.len + 1, line->len);
-    return word;
-}
-
 static void read_kind_line(struct one_case *c, struct str line)
 {
     struct str hold = STR("hold=");
 
     c->o.hold_bytes = SIZE_MAX;
     c->o.tools = tools;
-    cr_assert_eq(tool_kind_named(next_word(&line), &c->o.tool), 0, "%s", c->label);
-    cr_assert_eq(reasoning_kind_named(next_word(&line), &c->o.reasoning), 0, "%s", c->label);
+    cr_assert_eq(tool_kind_named(str_cut(&line, ' '), &c->o.tool), 0, "%s", c->label);
+    cr_assert_eq(reasoning_kind_named(str_cut(&line, ' '), &c->o.reasoning), 0, "%s", c->label);
     while (line.len) {
-        struct str word = next_word(&line);
+        struct str word = str_cut(&line, ' ');
 
         if (str_eq_c(word, "open"))
             c->o.thought = THOUGHT_OPEN;
@@ -221,7 +203,7 @@ static void add_quoted(struct buf *b, struct str quoted)
 static void read_want_line(struct one_case *c, struct str line)
 {
     struct seen *w = &c->want;
-    struct str tag = next_word(&line);
+    struct str tag = str_cut(&line, ' ');
 
     if (str_eq_c(tag, "T")) {
         add_quoted(&w->text, line);
@@ -231,7 +213,7 @@ static void read_want_line(struct one_case *c, struct str line)
         w->warnings = 1;
     } else if (str_eq_c(tag, "C") || str_eq_c(tag, "B")) {
         w->broken[w->n_calls] = str_eq_c(tag, "B");
-        buf_add_str(&w->name[w->n_calls], next_word(&line));
+        buf_add_str(&w->name[w->n_calls], str_cut(&line, ' '));
         if (line.len && line.p[0] == '"')
             add_quoted(&w->args[w->n_calls++], line);
         else
@@ -246,19 +228,19 @@ static int count_cases(struct str text)
     int n = 0;
 
     while (text.len)
-        n += str_starts(next_line(&text), STR("=== "));
+        n += str_starts(str_cut(&text, '\n'), STR("=== "));
     return n;
 }
 
 static void read_case(struct one_case *c, const char *file, struct str *text)
 {
     struct str in_begins = STR("--- in\n");
-    struct str line = next_line(text);
+    struct str line = str_cut(text, '\n');
     size_t out;
 
     snprintf(c->label, sizeof(c->label), "%s: %.*s", file, (int)line.len, line.p);
     cr_assert(str_starts(line, STR("=== ")), "%s", c->label);
-    read_kind_line(c, next_line(text));
+    read_kind_line(c, str_cut(text, '\n'));
     cr_assert(str_starts(*text, in_begins), "%s: no --- in", c->label);
     *text = str_sub(*text, in_begins.len, text->len);
     out = str_find(*text, STR("\n--- out\n"), 0);
@@ -266,7 +248,7 @@ static void read_case(struct one_case *c, const char *file, struct str *text)
     c->in = str_sub(*text, 0, out);
     *text = str_sub(*text, out + strlen("\n--- out\n"), text->len);
     while (text->len && !str_starts(*text, STR("=== ")))
-        read_want_line(c, next_line(text));
+        read_want_line(c, str_cut(text, '\n'));
 }
 
 /* Feeds nonsense spliced from a file's text. Only checks that cuts do not matter and that nothing

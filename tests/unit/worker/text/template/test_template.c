@@ -20,12 +20,9 @@ static const struct json *read_json(struct arena *a, const char *path)
 /* Removes the next line from *rest. */
 static bool next_line(struct str *rest, struct str *line)
 {
-    size_t end = str_find(*rest, STR("\n"), 0);
-
     if (rest->len == 0)
         return false;
-    *line = str_sub(*rest, 0, end);
-    *rest = end == SIZE_MAX ? STR("") : str_sub(*rest, end + 1, rest->len);
+    *line = str_cut(rest, '\n');
     return true;
 }
 
