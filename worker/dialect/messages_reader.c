@@ -106,9 +106,8 @@ static int read_result(struct messages_reader *r, const struct json *block,
     char path[FIELD_PATH_MAX];
 
     if (!id.p)
-        return err_field(
-            e, path_at(path, "messages[%u].content[%u].tool_use_id", at.message, at.block),
-            "messages[%u].content[%u].tool_use_id must be a string", at.message, at.block);
+        return field_fail(e, "must be a string", "messages[%u].content[%u].tool_use_id", at.message,
+                          at.block);
     if (id.len > REQUEST_CALL_TEXT_MAX)
         return fail_long_name(at, "tool_use_id", id, e);
     path_at(path, "messages[%u].content[%u].content", at.message, at.block);
@@ -160,23 +159,20 @@ static int read_user(struct messages_reader *r, const struct json *content, uint
 {
     struct json parts = json_empty(JSON_ARRAY);
     struct err *e = r->e;
-    char path[FIELD_PATH_MAX];
 
     if (json_is(content, JSON_STRING)) {
         json_push(r->a, &r->messages, json_message(r->a, "user", *content));
         return 0;
     }
     if (!json_is(content, JSON_ARRAY))
-        return err_field(e, path_at(path, "messages[%u].content", message),
-                         "messages[%u].content must be a string or a list of blocks", message);
+        return field_fail(e, "must be a string or a list of blocks", "messages[%u].content",
+                          message);
     if (!content->n)
-        return err_field(e, path_at(path, "messages[%u].content", message),
-                         "messages[%u].content must not be empty", message);
+        return field_fail(e, "must not be empty", "messages[%u].content", message);
     content = blocks_as_text(r->a, content, &r->tools);
     for (uint32_t i = 0; i < content->n; i++) {
         if (!json_is(&content->items[i], JSON_OBJECT))
-            return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
-                             "messages[%u].content[%u] must be an object", message, i);
+            return field_fail(e, "must be an object", "messages[%u].content[%u]", message, i);
         if (read_user_block(r, &content->items[i], (struct block_position){message, i}, &parts))
             return -1;
     }
@@ -193,7 +189,6 @@ static int read_use(struct arena *a, const struct json *block, struct block_posi
     struct str id = json_string(json_get(block, "id"));
     struct str name = json_string(json_get(block, "name"));
     const struct json *input = json_get(block, "input");
-    char path[FIELD_PATH_MAX];
 
     if (!id.p)
         return fail_block(at, "id", e);
@@ -204,8 +199,8 @@ static int read_use(struct arena *a, const struct json *block, struct block_posi
     if (name.len > REQUEST_CALL_TEXT_MAX)
         return fail_long_name(at, "name", name, e);
     if (!json_is_null(input) && input->kind != JSON_OBJECT)
-        return err_field(e, path_at(path, "messages[%u].content[%u].input", at.message, at.block),
-                         "messages[%u].content[%u].input must be an object", at.message, at.block);
+        return field_fail(e, "must be an object", "messages[%u].content[%u].input", at.message,
+                          at.block);
     json_push(a, &s->calls,
               tool_call_json(a, id, name,
                              json_is_null(input)
@@ -274,19 +269,17 @@ static int read_assistant(struct messages_reader *r, const struct json *content,
     struct arena *a = r->a;
     struct err *e = r->e;
     struct spoken s;
-    char path[FIELD_PATH_MAX];
 
     spoken_init(&s);
     s.any = true;
     if (json_is(content, JSON_STRING))
         grown_add(a, &s.text, json_string(content));
     else if (!json_is(content, JSON_ARRAY))
-        return err_field(e, path_at(path, "messages[%u].content", message),
-                         "messages[%u].content must be a string or a list of blocks", message);
+        return field_fail(e, "must be a string or a list of blocks", "messages[%u].content",
+                          message);
     for (uint32_t i = 0; content->kind == JSON_ARRAY && i < content->n; i++) {
         if (!json_is(&content->items[i], JSON_OBJECT))
-            return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
-                             "messages[%u].content[%u] must be an object", message, i);
+            return field_fail(e, "must be an object", "messages[%u].content[%u]", message, i);
         if (read_assistant_block(r, &content->items[i], (struct block_position){message, i}, &s))
             return -1;
     }
@@ -304,17 +297,16 @@ static int read_anthropic_message(struct messages_reader *r, const struct json *
     char path[FIELD_PATH_MAX];
 
     if (!json_is(v, JSON_OBJECT))
-        return err_field(e, path_at(path, "messages[%u]", i), "messages[%u] must be an object", i);
+        return field_fail(e, "must be an object", "messages[%u]", i);
     if (str_eq_c(role, "user"))
         return read_user(r, content, i);
     if (str_eq_c(role, "assistant"))
         return read_assistant(r, content, i);
     if (!str_eq_c(role, "system") && !str_eq_c(role, "developer"))
-        return err_field(e, path_at(path, "messages[%u].role", i),
-                         "messages[%u].role must be user, assistant, system or developer", i);
+        return field_fail(e, "must be user, assistant, system or developer", "messages[%u].role",
+                          i);
     if (json_is_null(content))
-        return err_field(e, path_at(path, "messages[%u].content", i),
-                         "messages[%u].content is missing", i);
+        return field_fail(e, "is missing", "messages[%u].content", i);
     path_at(path, "messages[%u].content", i);
     if (read_system(r, content, path, &text))
         return -1;
