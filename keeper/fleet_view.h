@@ -46,6 +46,7 @@ struct seen_place {
     bool vacant; /* no owner, no sessions: only the node of its block claims it */
     bool stale;  /* this node has released it since */
     uint32_t round;
+    bool lost;           /* the store lost the entry when it was emptied */
     uint64_t gone_ms;    /* when a list lacked it, or had an entry that was made anew */
     uint32_t gone_round; /* the number of that list */
 };
@@ -92,8 +93,9 @@ void fleet_view_keep_gone(struct fleet_view *v, struct seen_place *p, uint64_t n
 /* The store has no entry of a place of this node: it was emptied. */
 void fleet_view_note_emptied(struct fleet_view *v);
 
-/* True if the store has lost the entry when it was emptied, and not by a command. */
-bool fleet_view_has_lost(const struct fleet_view *v, const struct seen_place *gone);
+/* True if the store has lost the entry when it was emptied, and not by a command. That stays true
+ * if it is emptied again. */
+bool fleet_view_has_lost(const struct fleet_view *v, struct seen_place *gone);
 
 /* Forgets a place that is gone, and frees it. */
 void fleet_view_drop_gone(struct fleet_view *v, struct seen_place *gone);

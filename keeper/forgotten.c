@@ -66,7 +66,7 @@ static void restore_place(struct fleet_keeper *k, const struct seen_place *gone)
 
 /* True if there is nothing to restore: the store was not emptied, or knows of the place's last
  * claim or that sessions of it are lost. The dispatcher's place has a rule of its own. */
-static bool is_settled(const struct fleet_keeper *k, const struct seen_place *gone)
+static bool is_settled(const struct fleet_keeper *k, struct seen_place *gone)
 {
     const struct seen_place *p = fleet_view_place(&k->view, gone->index);
 

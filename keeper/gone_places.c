@@ -10,10 +10,11 @@ void fleet_view_note_emptied(struct fleet_view *v)
 }
 
 /* The list may have begun before the store was emptied, or have come before that was noted. */
-bool fleet_view_has_lost(const struct fleet_view *v, const struct seen_place *gone)
+bool fleet_view_has_lost(const struct fleet_view *v, struct seen_place *gone)
 {
-    return v->emptied_round > 0 && gone->gone_round + 1 >= v->emptied_round &&
-           gone->gone_round <= v->emptied_round + 2;
+    gone->lost = gone->lost || (v->emptied_round > 0 && gone->gone_round + 1 >= v->emptied_round &&
+                                gone->gone_round <= v->emptied_round + 2);
+    return gone->lost;
 }
 
 void fleet_view_drop_gone(struct fleet_view *v, struct seen_place *gone)

@@ -39,6 +39,23 @@ TEST(forgotten, an_entry_is_restored_for_its_lost_owner)
     end_case(&f);
 }
 
+TEST(forgotten, an_entry_is_restored_to_a_store_that_is_emptied_twice)
+{
+    struct keeper_case f;
+
+    begin_case(&f);
+    lose_entry(&f, "a", LEASE_MS / 4);
+    fleet_view_note_emptied(&f.k.view);
+    forgotten_restore(&f.k);
+    for (int i = 0; i < 5; i++)
+        fleet_view_end_list(&f.k.view, clock_boot_ms());
+    fleet_view_note_emptied(&f.k.view);
+    f.k.lease_ms = 0;
+    forgotten_restore(&f.k);
+    cr_assert(f.store.n == 1 && f.store.claims[0].place == OTHER);
+    end_case(&f);
+}
+
 TEST(forgotten, a_place_without_an_owner_is_given_up)
 {
     const struct store_answer done = {.verdict = STORE_DONE, .epoch = 99};
