@@ -4,7 +4,8 @@
     scripts/bench fleet [--scenes turn,latency,forward,lost,drained,emptied,beats,lists] [--base BINARY] [--sessions 1000] [--write]
 
 turn      60 growing turns of 8 sessions, with --fleet and without, and with --base a gateway of an older binary; rounds take turns.
-          CPU of worker, router and store for each turn, with 1 and 8 calls at once, and with 64 calls of 64 sessions
+          CPU of worker, router and store for each turn, with 1 and 8 calls at once, and with 64 calls of 64 sessions.
+          bare_us: CPU of bench_exchange for as many commands of as many bytes, at the same pace
 latency   one session at rest, calls of both gateways alternate: p50 and p99 of a turn, and the difference
 forward   small requests for a session of node a, sent to a and to b: CPU of the router of b for each
 lost      node a has --sessions of 20 turns. Its process tree is killed and its disk removed. Every session makes a call at
@@ -24,6 +25,7 @@ import os
 import resource
 import signal
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -115,6 +117,19 @@ def one_round(way, width):
     return [(cpu_s(pid) - at) * 1e6 / n for pid, at in zip(pids, before)] + [n / (time.monotonic() - start)]
 
 
+def count_sent(server):
+    """Scripts that the server ran, records that they stored, and bytes that it received."""
+    info = server.ask("INFO", "all")
+    return [info.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "rpush")] + [info["total_net_input_bytes"]]
+
+
+def bare_exchange(port, commands, records, size, turns_s):
+    """CPU us of a turn for its commands, records and bytes alone, without a gateway, at the same pace."""
+    words = [port, int(size / commands), max(1, round(records / commands)), 300, int(1e6 / turns_s / commands)]
+    out = subprocess.run([g.BUILD / "tests/bench/bench_exchange", *map(str, words)], check=True, capture_output=True)
+    return float(out.stdout) * commands
+
+
 def turn(args, results):
     with make_fleet("a") as fleet:
         keys = fleet.keys
@@ -126,11 +141,14 @@ def turn(args, results):
         for way in ways.values():
             grow(way[0], 1)
         for width in WIDTHS:
-            found = {how: [] for how in ways}
+            found, bare = {how: [] for how in ways}, []
             for number in range(args.rounds):
                 for how in sorted(ways, reverse=number % 2 == 1):
-                    host = Stolen()
+                    host, sent = Stolen(), count_sent(fleet.server)
                     row = one_round(ways[how], width)
+                    if how == "fleet":
+                        each = [(now - at) / (60 * max(8, width)) for now, at in zip(count_sent(fleet.server), sent)]
+                        bare.append([*each, bare_exchange(fleet.server.port, *each, row[-1])])
                     if host.share() > STOLEN_MAX:
                         print("disturbed: the machine's host took its processors", flush=True)
                     found[how].append(row)
@@ -140,6 +158,8 @@ def turn(args, results):
                 if how == "fleet":
                     row["store_us"] = middle[2]
                     row["added_us"] = statistics.median(a[0] - b[0] for a, b in zip(rounds, found["alone"]))
+                    for k, name in enumerate(("commands", "records", "bytes", "bare_us")):
+                        row[name] = statistics.median(each[k] for each in bare)
                     row["target"] = 5 if width == max(WIDTHS) else 15
                 if how == "alone" and "base" in found:
                     ratios = [sum(a[:2]) / sum(b[:2]) for a, b in zip(rounds, found["base"])]
@@ -438,11 +458,11 @@ SCENES = {"turn": turn, "latency": latency, "forward": forward, "lost": lost, "d
 
 PAGE = g.ROOT / "docs/benchmarks/fleet.md"
 BEGIN = "<!-- written by scripts/bench fleet --write -->"
-FIGURES = [  # what is measured, its row, and each value with its goal
-    ("worker CPU of a turn in a fleet minus without, one call at a time, us", {"scene": "turn", "at_once": 1, "how": "fleet"},
-     [("added_us", 15)]),
-    ("the same, 8 calls at once, us", {"scene": "turn", "at_once": 8, "how": "fleet"}, [("added_us", 15)]),
-    ("the same, 64 calls at once, us", {"scene": "turn", "at_once": 64, "how": "fleet"}, [("added_us", 5)]),
+FIGURES = [  # what is measured, its row, and each value with its goal (None: it has no goal)
+    ("worker CPU of a turn in a fleet minus without; bare exchange of as many bytes; one call at a time, us",
+     {"scene": "turn", "at_once": 1, "how": "fleet"}, [("added_us", 15), ("bare_us", None)]),
+    ("the same, 8 calls at once, us", {"scene": "turn", "at_once": 8, "how": "fleet"}, [("added_us", 15), ("bare_us", None)]),
+    ("the same, 64 calls at once, us", {"scene": "turn", "at_once": 64, "how": "fleet"}, [("added_us", 5), ("bare_us", None)]),
     ("store CPU of a turn, one call at a time, us", {"scene": "turn", "at_once": 1, "how": "fleet"}, [("store_us", 80)]),
     ("CPU of a turn without `--fleet`, ratio to the last commit before fleets", {"scene": "turn", "at_once": 1, "how": "alone"},
      [("ratio_to_base", 1.01)]),
@@ -467,9 +487,9 @@ def write_page(results):
         row = next((r for r in results if asked.items() <= r.items() and values[0][0] in r), None)
         if row:
             goals, found = [goal for _, goal in values], [row[key] for key, _ in values]
-            met = all(value <= goal for value, goal in zip(found, goals))
-            lines.append(f"| {what} | {'; '.join(f'{v:.4g}' for v in found)} | {'; '.join(map(str, goals))} | {'yes' if met else 'no'} "
-                         f"| {os.getloadavg()[0]:.0f} |")
+            met = all(value <= goal for value, goal in zip(found, goals) if goal is not None)
+            lines.append(f"| {what} | {'; '.join(f'{v:.4g}' for v in found)} | {'; '.join('-' if goal is None else str(goal) for goal in goals)} "
+                         f"| {'yes' if met else 'no'} | {os.getloadavg()[0]:.0f} |")
         elif what in old:
             lines.append(old[what])
     PAGE.write_text(head + BEGIN + "\n\n" + "\n".join(lines) + "\n")
