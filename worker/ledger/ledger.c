@@ -23,6 +23,8 @@
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
 
+enum { DELIVERIES_MAX = 64 /* records of arrived answers, written at once */ };
+
 static struct journal *journal_of(const struct ledger *l, struct str session_id)
 {
     return places_find(l->residency->places, session_id)->journal;
@@ -117,6 +119,15 @@ void ledger_write_deliveries(struct ledger *l)
         write_note_to(l, p->at[i].journal, p->at[i].index);
     if (p->n > 0 && l->deliveries->notes.len > 0)
         write_note_to(l, p->at[0].journal, UINT32_MAX);
+}
+
+/* Many records written by one tick would hold the loop for milliseconds. */
+void ledger_close_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
+                           uint64_t call)
+{
+    deliveries_close(l->deliveries, session_id, hash, call);
+    if (l->deliveries->arrived.n >= DELIVERIES_MAX)
+        ledger_write_deliveries(l);
 }
 
 bool ledger_free_reserve(struct ledger *l, struct str session_id)

@@ -81,6 +81,10 @@ void ledger_write_deliveries(struct ledger *l);
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
                           struct str key, uint64_t call);
 
+/* Removes what ledger_open_delivery remembered: the whole answer has arrived. */
+void ledger_close_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
+                           uint64_t call);
+
 /* Handles a replayed record, which may open or close a delivery. */
 void ledger_replay_delivery(struct ledger *l, struct str record);
 

@@ -7,7 +7,6 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/dialect/dialect.h"
-#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/service/respond.h"
@@ -34,8 +33,8 @@ static void on_arrived(void *ctx, struct str note)
 
     memcpy(hash, note.p, sizeof(hash));
     memcpy(&number, note.p + sizeof(hash), sizeof(number));
-    deliveries_close(a->calls.ledger->deliveries,
-                     str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
+    ledger_close_delivery(a->calls.ledger, str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX),
+                          hash, number);
 }
 
 /* Cuts running answers that their clients do not read, while too many bytes of the session's

@@ -16,7 +16,6 @@
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/dialect/dialect.h"
-#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/text/request/answer_sink.h"
@@ -118,8 +117,7 @@ static void on_arrived(void *ctx, struct str key)
     (void)key;
     for (uint32_t k = 0; k < r->n_parts; k++) {
         hash_prompt(r->hash, k, hash);
-        deliveries_close(r->service->calls.ledger->deliveries, str_cstr(r->id), hash,
-                         r->numbers[k]);
+        ledger_close_delivery(r->service->calls.ledger, str_cstr(r->id), hash, r->numbers[k]);
     }
 }
 

@@ -213,3 +213,21 @@ TEST(ledger, what_follows_a_session_that_has_left_is_read_back)
     buf_done(&exported);
     close_all(&f);
 }
+
+TEST(ledger, writes_arrived_answers_before_they_are_many)
+{
+    const uint64_t hash[2] = {1, 2};
+    struct fixture f;
+
+    open_all(&f, JOURNAL_PROCESS);
+    f.deliveries.as_records = true;
+    for (uint64_t call = 0; call < 200; call++) {
+        ledger_open_delivery(&f.ledger, STR("w0-1"), hash, (struct str){0}, call);
+        ledger_close_delivery(&f.ledger, STR("w0-1"), hash, call);
+        cr_expect_lt(f.deliveries.arrived.n, 64);
+    }
+    cr_expect_eq(f.deliveries.arrived.n, 200 % 64);
+    ledger_write_deliveries(&f.ledger);
+    cr_expect_eq(f.deliveries.arrived.n, 0);
+    close_all(&f);
+}
