@@ -5,9 +5,9 @@
 
 turn      60 growing turns of 8 sessions, with --fleet and without, and with --base a gateway of an older binary; rounds take turns.
           CPU of worker, router and store for each turn, with 1 and 8 calls at once, and with 64 calls of 64 sessions.
-          bare_us: CPU of bench_exchange for as many commands of as many bytes, at the same pace
+          bare_us: CPU of bench_exchange for as many commands of as many bytes, at the same pace; own_us: the rest
 latency   one session at rest, calls of both gateways alternate: p50 and p99 of a turn, and the difference
-forward   small requests for a session of node a, sent to a and to b: CPU of the router of b for each
+forward   small requests for sessions of node a, sent to a and to b, one and 8 at once: CPU of the router of b for each
 lost      node a has --sessions of 20 turns. Its process tree is killed and its disk removed. Every session makes a call at
           once: time from the kill to the answer, with a lease of 5 s; `burst` is the same without a kill
 drained   the same node is drained while 8 sessions talk: the longest time between two answers, and failed calls
@@ -160,6 +160,7 @@ def turn(args, results):
                     row["added_us"] = statistics.median(a[0] - b[0] for a, b in zip(rounds, found["alone"]))
                     for k, name in enumerate(("commands", "records", "bytes", "bare_us")):
                         row[name] = statistics.median(each[k] for each in bare)
+                    row["own_us"] = statistics.median(a[0] - b[0] - each[-1] for a, b, each in zip(rounds, found["alone"], bare))
                     row["target"] = 5 if width == max(WIDTHS) else 15
                 if how == "alone" and "base" in found:
                     ratios = [sum(a[:2]) / sum(b[:2]) for a, b in zip(rounds, found["base"])]
@@ -195,21 +196,23 @@ def latency(args, results):
 
 
 def forward(args, results):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
     with make_fleet("ab") as fleet:
-        owner = fleet["a"]
-        for node in "ab":
-            talker = Talker(owner, fleet[node].port)
-            body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
-            pids = [fleet["a"].child("router-0"), fleet["b"].child("router-0")]
+        pids = [fleet[node].child("router-0") for node in "ab"]
+        for node, width in (("a", 1), ("b", 1), ("b", 8)):
+            talkers = [Talker(fleet["a"], fleet[node].port) for _ in range(width)]
             before, took = [cpu_s(pid) for pid in pids], []
-            for _ in range(args.calls * 4):
+            for _ in range(args.calls * 4 // width):
                 start = time.monotonic()
-                talker.c.request("POST", talker.path + "/v1/messages/count_tokens", body, talker.headers)
-                answer = talker.c.getresponse()
-                assert answer.read() and answer.status == 200
+                for talker in talkers:
+                    talker.c.request("POST", talker.path + "/v1/messages/count_tokens", body, talker.headers)
+                for talker in talkers:
+                    answer = talker.c.getresponse()
+                    assert answer.read() and answer.status == 200
                 took.append(time.monotonic() - start)
-            a, b = ((cpu_s(pid) - at) * 1e6 / len(took) for pid, at in zip(pids, before))
-            note({"scene": "forward", "through": node, "router_a_us": a, "router_b_us": b, **spread_ms(took), "target": 35}, results)
+            a, b = ((cpu_s(pid) - at) * 1e6 / (len(took) * width) for pid, at in zip(pids, before))
+            note({"scene": "forward", "through": node, "at_once": width, "router_a_us": a, "router_b_us": b, **spread_ms(took),
+                  "target": 35}, results)
 
 
 # --- a node that is lost ---
@@ -459,15 +462,19 @@ SCENES = {"turn": turn, "latency": latency, "forward": forward, "lost": lost, "d
 PAGE = g.ROOT / "docs/benchmarks/fleet.md"
 BEGIN = "<!-- written by scripts/bench fleet --write -->"
 FIGURES = [  # what is measured, its row, and each value with its goal (None: it has no goal)
-    ("worker CPU of a turn in a fleet minus without; bare exchange of as many bytes; one call at a time, us",
-     {"scene": "turn", "at_once": 1, "how": "fleet"}, [("added_us", 15), ("bare_us", None)]),
-    ("the same, 8 calls at once, us", {"scene": "turn", "at_once": 8, "how": "fleet"}, [("added_us", 15), ("bare_us", None)]),
-    ("the same, 64 calls at once, us", {"scene": "turn", "at_once": 64, "how": "fleet"}, [("added_us", 5), ("bare_us", None)]),
+    ("worker CPU of a turn in a fleet minus without; a bare exchange of as many bytes; the difference; one call at a time, us",
+     {"scene": "turn", "at_once": 1, "how": "fleet"}, [("added_us", None), ("bare_us", None), ("own_us", 15)]),
+    ("the same, 8 calls at once, us", {"scene": "turn", "at_once": 8, "how": "fleet"},
+     [("added_us", None), ("bare_us", None), ("own_us", 15)]),
+    ("the same, 64 calls at once, us", {"scene": "turn", "at_once": 64, "how": "fleet"},
+     [("added_us", None), ("bare_us", None), ("own_us", 5)]),
     ("store CPU of a turn, one call at a time, us", {"scene": "turn", "at_once": 1, "how": "fleet"}, [("store_us", 80)]),
     ("CPU of a turn without `--fleet`, ratio to the last commit before fleets", {"scene": "turn", "at_once": 1, "how": "alone"},
      [("ratio_to_base", 1.01)]),
     ("turn at rest, added p50 and p99, ms", {"scene": "latency", "how": "added"}, [("p50_ms", 0.3), ("p99_ms", 2)]),
-    ("forwarded small request, CPU of the router in between, us", {"scene": "forward", "through": "b"}, [("router_b_us", 35)]),
+    ("forwarded small request, CPU of the router in between, one at a time, us", {"scene": "forward", "through": "b", "at_once": 1},
+     [("router_b_us", 35)]),
+    ("the same, 8 at once, us", {"scene": "forward", "through": "b", "at_once": 8}, [("router_b_us", 35)]),
     ("lost node with 1,000 sessions of 20 turns, last answer to next answer, p50 and p99, ms", {"scene": "lost", "how": "killed"},
      [("p50_ms", 6000), ("p99_ms", 9000)]),
     ("drained node with 1,000 sessions, longest time without an answer, ms; failed calls", {"scene": "drained", "how": "drained"},
