@@ -553,6 +553,7 @@ const char *http1_reason(int status)
         const char *reason;
     } reasons[] = {
         {200, "OK"},
+        {201, "Created"},
         {204, "No Content"},
         {304, "Not Modified"},
         {308, "Permanent Redirect"},
@@ -584,5 +585,5 @@ const char *http1_reason(int status)
         if (reasons[i].status == status)
             return reasons[i].reason;
     }
-    return status < 500 ? "Refused" : "Failed";
+    return status < 400 ? "Other" : status < 500 ? "Refused" : "Failed";
 }

@@ -272,3 +272,11 @@ TEST(http1, responses)
             cr_assert_eq(err_status(&e), 502, "case %zu", i);
     }
 }
+
+TEST(http1, reasons)
+{
+    cr_expect_str_eq(http1_reason(201), "Created");
+    cr_expect_str_eq(http1_reason(206), "Other");
+    cr_expect_str_eq(http1_reason(418), "Refused");
+    cr_expect_str_eq(http1_reason(599), "Failed");
+}
