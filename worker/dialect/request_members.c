@@ -17,6 +17,7 @@
 #include "common/codec/sampling.h"
 #include "common/codec/utf8.h"
 #include "worker/dialect/dialect.h"
+#include "worker/dialect/responses_tools.h"
 #include "worker/text/request/chat.h"
 
 enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
@@ -265,9 +266,9 @@ static bool is_unbound(const struct chat_request *req)
            !req->sampling->grammar;
 }
 
-/* Records tools of kinds that the reader skips, as "tools.KIND", and strict tools without a
- * grammar, as "tools.strict". A namespace within a namespace is skipped, too. */
-static void check_tools(struct dropping *d, const struct json *tools, bool unbound, bool inner)
+/* Records tools of kinds that the reader skips, as "tools.KIND". A namespace within a namespace is
+ * skipped, too. */
+static void check_tool_kinds(struct dropping *d, const struct json *tools, bool inner)
 {
     for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
         const struct json *tool = &tools->items[i];
@@ -277,9 +278,36 @@ static void check_tools(struct dropping *d, const struct json *tools, bool unbou
         if (!is_offered(d->dialects, tool, type) || (space && inner))
             drop_member(d, STR("tools"), type, USE_UNUSED);
         else if (space && (d->dialects & IN_RESPONSES))
-            check_tools(d, json_get(tool, "tools"), unbound, true);
-        else if (unbound && is_strict(tool))
+            check_tool_kinds(d, json_get(tool, "tools"), true);
+    }
+}
+
+static void check_strict(struct dropping *d, const struct json *tools, bool inner)
+{
+    for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
+        const struct json *tool = &tools->items[i];
+        struct str type = json_string(json_get(tool, "type"));
+
+        if ((d->dialects & IN_RESPONSES) && str_eq_c(type, "namespace") && !inner)
+            check_strict(d, json_get(tool, "tools"), true);
+        else if (is_strict(tool) && is_offered(d->dialects, tool, type))
             drop_member(d, STR("tools"), STR("strict"), USE_UNUSED);
+    }
+}
+
+/* Records skipped tools, and strict tools that no grammar binds, as "tools.strict". The reader
+ * records skipped ones of items. */
+static void check_tools(struct dropping *d, const struct json *body, const struct chat_request *req)
+{
+    const struct json *input = json_get(body, "input");
+
+    check_tool_kinds(d, json_get(body, "tools"), false);
+    if (!is_unbound(req))
+        return;
+    check_strict(d, json_get(body, "tools"), false);
+    for (size_t i = 0; (d->dialects & IN_RESPONSES) && json_at(input, i); i++) {
+        if (responses_brings_tools(json_at(input, i)))
+            check_strict(d, json_get(json_at(input, i), "tools"), false);
     }
 }
 
@@ -304,10 +332,10 @@ void request_find_dropped(struct arena *a, const struct dialect *d, const struct
         check_member(&x, &body->members[i]);
     for (uint32_t i = 0; i < body->n && (body->flags & JSON_SURROGATE); i++)
         find_surrogates(&x, &body->members[i]);
-    if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
-        check_tools(&x, json_get(body, "tools"), is_unbound(req), false);
-    if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
+    if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS)) {
+        check_tools(&x, body, req);
         check_continuation(&x, body, req->chat);
+    }
     if (x.names.n) {
         struct json text = json_text_of(a, &x.names);
 

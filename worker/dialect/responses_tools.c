@@ -83,7 +83,7 @@ static bool is_additional(const struct json *item)
     return str_eq_c(json_string(json_get(item, "type")), "additional_tools");
 }
 
-static bool brings_tools(const struct json *item)
+bool responses_brings_tools(const struct json *item)
 {
     return is_additional(item) ||
            str_eq_c(json_string(json_get(item, "type")), "tool_search_output");
@@ -105,7 +105,7 @@ const struct json *responses_tools_of(struct arena *a, const struct json *body)
 
     push_all(a, &all, own);
     for (size_t i = 0; json_at(input, i); i++) {
-        if (!brings_tools(json_at(input, i)))
+        if (!responses_brings_tools(json_at(input, i)))
             continue;
         push_all(a, &all, json_get(json_at(input, i), "tools"));
         more = true;
@@ -190,7 +190,7 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
     if (all->n)
         req->callable = req->chat->tools = json_keep(a, *all);
     for (; json_at(input, i); i++)
-        if (brings_tools(json_at(input, i)) && read_tools_item(&l, json_at(input, i), i))
+        if (responses_brings_tools(json_at(input, i)) && read_tools_item(&l, json_at(input, i), i))
             return -1;
     if (all->n)
         req->callable = json_keep(a, *all);
@@ -220,7 +220,7 @@ size_t responses_tools_unseen(const struct arena *a, const struct json *body)
     response_tools_read(&given, &tmp, body);
     (void)read_list(&l, list, "tools");
     for (uint32_t i = 0; json_at(input, i); i++) {
-        if (!brings_tools(json_at(input, i)))
+        if (!responses_brings_tools(json_at(input, i)))
             continue;
         if (i >= n_leading) {
             n += count_unseen(&l, bytes);

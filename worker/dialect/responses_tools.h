@@ -26,6 +26,9 @@ struct response_tools {
 /* Reads all tools of the request, from its list and from items of its input. */
 void response_tools_read(struct response_tools *ret, struct arena *a, const struct json *body);
 
+/* Reports whether an item of the input adds tools. */
+bool responses_brings_tools(const struct json *item);
+
 /* Returns the name of a tool in the model's list. That is its own name, or NAMESPACE__NAME if an
  * earlier tool of a different namespace has its name. */
 struct str responses_flat_name(const struct response_tools *tools, struct str space,

@@ -131,6 +131,16 @@ def test_a_strict_tool_is_dropped_unless_a_grammar_binds_the_calls(start, dialec
         assert generated(gateway, sid)[0].get("dropped_fields") == dropped
 
 
+@pytest.mark.parametrize("wrap", [lambda tool: [tool], lambda tool: [{"type": "namespace", "name": "n", "tools": [tool]}]])
+def test_a_strict_tool_of_an_item_is_dropped_unless_a_grammar_binds_the_calls(start, wrap):
+    """Codex sends all tools this way for newer models."""
+    gateway = start(engine="builtin:echo", workers=1)
+    items = [{"type": "additional_tools", "role": "developer", "tools": wrap({"type": "function", "name": "f", "strict": True, "parameters": {"type": "object"}})},
+             {"role": "user", "content": "x"}]
+    for more, dropped in (({}, ["tools.strict"]), ({"tool_choice": "required"}, None)):
+        assert generated(gateway, ask(gateway, "responses", {"input": items, **more}))[0].get("dropped_fields") == dropped
+
+
 # --- the table is what the readers read ---
 
 READERS = {"CHAT": ["chat_reader"], "MESSAGES": ["messages_reader", "messages_tools"],
