@@ -519,6 +519,15 @@ static int apply_told(struct book *b, struct group *g, const struct json *r, str
     return 0;
 }
 
+static int fail_kind(const struct json *r, struct err *e)
+{
+    struct str kind = json_string(json_get(r, "t"));
+
+    return err_set(e, ERR_UNSUPPORTED,
+                   "a group has a record of the kind \"%.*s\", which a later version wrote",
+                   (int)MIN_OF(kind.len, (size_t)40), kind.p ? kind.p : "");
+}
+
 int book_apply(struct book *b, struct str record, struct err *e)
 {
     struct arena arena = {0};
@@ -566,7 +575,7 @@ int book_apply(struct book *b, struct str record, struct err *e)
         rc = apply_acked(b, g, e);
         break;
     default:
-        rc = err_set(e, ERR_UNSUPPORTED, "a record of a kind that this program does not know");
+        rc = fail_kind(r, e);
     }
     arena_done(&arena);
     return rc;

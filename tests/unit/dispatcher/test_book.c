@@ -482,6 +482,17 @@ TEST(book, a_group_that_is_being_told_loses_no_member)
     book_done(&b);
 }
 
+TEST(book, a_kind_of_a_later_version_is_named)
+{
+    struct book b;
+    struct err e = {0};
+
+    book_init(&b);
+    cr_assert_eq(book_apply(&b, STR("{\"t\": \"newer\", \"id\": \"a\", \"at\": 5}"), &e), -1);
+    cr_assert(e.kind == ERR_UNSUPPORTED && strstr(e.text, "\"newer\""), "%s", e.text);
+    book_done(&b);
+}
+
 TEST(book, gone_groups_are_kept_until_they_are_forgotten)
 {
     struct book b;
