@@ -86,12 +86,13 @@ void call_free_later(struct call_env *env, struct arena *a, struct str session_i
     *a = (struct arena){0};
 }
 
-/* Uses one lane for all sessions, so that many sessions that end at once share one helper. */
+/* Uses one lane for all sessions, so that many sessions that end at once share one helper. In a
+ * helper, which held the messages last, frees them at once. */
 void call_bury(void *ctx, struct session_remains *r)
 {
     struct call_env *env = ctx;
 
-    if (env->helpers)
+    if (!helpers_within() && env->helpers)
         push_giving(env, (struct giving){.remains = r}, STR("ended sessions"));
     else
         remains_free(r);

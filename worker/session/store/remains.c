@@ -12,6 +12,8 @@
 
 struct session_remains {
     atomic_uint holders; /* the session, or the owner of its remains, is one of them */
+    remains_fn take;     /* takes them again if the last hold ends later; NULL: they are small */
+    void *take_ctx;
     struct forest forest;
     VEC(struct payload *) payloads;
 };
@@ -32,6 +34,11 @@ static struct session_remains *remains_of(struct session *s)
     return s->remains;
 }
 
+bool session_has_messages(const struct session *s, const void *held)
+{
+    return s->remains == held;
+}
+
 void *session_hold_messages(struct session *s)
 {
     struct session_remains *r = remains_of(s);
@@ -40,14 +47,30 @@ void *session_hold_messages(struct session *s)
     return r;
 }
 
+/* Reports whether that was the last hold. */
+static bool drop_hold(struct session_remains *r)
+{
+    return atomic_fetch_sub_explicit(&r->holders, 1, memory_order_acq_rel) == 1;
+}
+
+static void free_messages(struct session_remains *r)
+{
+    forest_done(&r->forest);
+    free(r);
+}
+
 void session_release_messages(void *held)
 {
     struct session_remains *r = held;
 
-    if (atomic_fetch_sub_explicit(&r->holders, 1, memory_order_acq_rel) > 1)
+    if (!drop_hold(r))
         return;
-    forest_done(&r->forest);
-    free(r);
+    if (r->take) {
+        atomic_store_explicit(&r->holders, 1, memory_order_relaxed);
+        r->take(r->take_ctx, r);
+    } else {
+        free_messages(r);
+    }
 }
 
 void remains_free(struct session_remains *r)
@@ -55,7 +78,8 @@ void remains_free(struct session_remains *r)
     while (r->payloads.n > 0)
         payload_drop_bytes(vec_pop(&r->payloads));
     vec_done(&r->payloads);
-    session_release_messages(r);
+    if (drop_hold(r))
+        free_messages(r);
 }
 
 void session_free_content(struct session *s)
@@ -74,8 +98,12 @@ void session_free_content(struct session *s)
     s->payloads.at = NULL;
     s->payloads.n = s->payloads.cap = 0;
     s->payload_bytes = s->payload_evicted = 0;
-    if (st->bury_content && bytes >= REMAINS_LEAST)
-        st->bury_content(st->bury_ctx, r);
+    if (bytes >= REMAINS_LEAST) {
+        r->take = st->bury_content;
+        r->take_ctx = st->bury_ctx;
+    }
+    if (r->take)
+        r->take(r->take_ctx, r);
     else
         remains_free(r);
 }

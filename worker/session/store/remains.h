@@ -2,7 +2,7 @@
  * struct session_remains: the memory of a session's content, after the session ended or was
  * evicted. Because freeing megabytes takes longer than the worker's loop may be held, the owner of
  * the helpers takes it (session_store_buries) and frees it there. Its messages are freed with the
- * last hold on them (session_hold_messages).
+ * last hold on them (session_hold_messages): if that one ends later, the owner gets them again.
  */
 #ifndef RG_SESSION_REMAINS_H
 #define RG_SESSION_REMAINS_H
@@ -21,8 +21,9 @@ enum { REMAINS_LEAST = 1 << 20 };
 enum { REMAINS_LEAST = 32 << 10 };
 #endif
 
-/* Takes ownership of r: remains_free frees it, on any thread. Its bytes count in no sum, because
- * otherwise a caller would be refused memory that is free a moment later. */
+/* Takes ownership of r: remains_free frees it, on any thread. May be called on any thread. Its
+ * bytes count in no sum, because otherwise a caller would be refused memory that is free a moment
+ * later. */
 typedef void (*remains_fn)(void *ctx, struct session_remains *r);
 void session_store_buries(struct session_store *st, remains_fn take, void *ctx);
 

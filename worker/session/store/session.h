@@ -156,6 +156,9 @@ bool session_resident(const struct session *s);
 void *session_hold_messages(struct session *s);
 void session_release_messages(void *held);
 
+/* Reports whether a hold is on the session's present messages: it was not evicted since. */
+bool session_has_messages(const struct session *s, const void *held);
+
 /* With `on` (lazy), sessions that records make from now on are evicted from the start: their
  * content is never built; only id, phase, times and sums are kept. Used for the replay at a
  * worker's start, so that it takes the time and memory of the journal's index and not of all

@@ -249,6 +249,27 @@ TEST(payload, messages_stay_as_long_as_they_are_held)
     session_release_messages(held);
 }
 
+/* The last hold passes on what is left, so that the loop does not free it. */
+TEST(payload, messages_that_were_held_longest_are_freed_by_others)
+{
+    struct world w;
+    int times = 0;
+    void *held;
+
+    world_init(&w, NULL);
+    session_store_buries(w.k.store, bury, &times);
+    held = session_hold_messages(w.k.s);
+    cr_expect(session_has_messages(w.k.s, held));
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    cr_expect_not(session_has_messages(w.k.s, held));
+    cr_assert_eq(times, 1);
+    free_buried();
+    session_release_messages(held);
+    cr_assert_eq(times, 2);
+    free_buried();
+    kit_done(&w.k);
+}
+
 TEST(payload, what_cannot_be_read_back_refuses_and_hurts_nothing)
 {
     struct world w;
