@@ -38,6 +38,7 @@ struct known_body {
     atomic_bool busy;
     atomic_size_t bytes; /* memory in bytes, for known_body_bytes */
     size_t shared_bytes; /* bytes of the arena when it was shared; 0: not yet */
+    const void *held;    /* what keeps the shared messages; NULL: none are shared */
     const struct dialect *dialect;
     struct arena arena;
     struct str head; /* bytes before the first item */
@@ -387,6 +388,11 @@ struct known_kept known_body_keep(struct known_body *k, size_t n, const struct k
 
 /* --- sharing --- */
 
+const void *known_body_held(const struct known_body *k)
+{
+    return k->held;
+}
+
 uint64_t known_body_reading(const struct known_body *k)
 {
     return k->pieces.n ? vec_last(&k->pieces).reading : 0;
@@ -468,6 +474,7 @@ struct known_body *known_body_share(const struct known_body *k, const struct jso
     struct known_body *ret = copy_state(k);
 
     arena_hold(&ret->arena, release, held);
+    ret->held = held;
     for (uint32_t i = 0; i < k->items.n; i++)
         *vec_push(&ret->items) = share_object(&ret->arena, &k->items.at[i], json_at(stored, i));
     for (uint32_t i = 0; i < k->made.n; i++)

@@ -86,6 +86,9 @@ bool known_body_wants_sharing(const struct known_body *k);
 struct known_body *known_body_share(const struct known_body *k, const struct json *stored,
                                     void (*release)(void *held), void *held);
 
+/* Returns the `held` with which it was made. NULL: it shares no messages. */
+const void *known_body_held(const struct known_body *k);
+
 /* Result of known_body_keep. */
 struct known_kept {
     struct known_body *body; /* with one more hold for the caller; NULL: nothing was recorded */

@@ -1,10 +1,10 @@
 /*
  * The beginnings of sessions' requests (known_bodies.h): a table by session, in the order of use.
- * Those of a session that is not in memory are dropped. A
- * session has several, the newest first, because agents that share it take turns. When the memory
- * is full, a session that was not used for some time is dropped: requests of sessions in rotation
- * would otherwise only displace each other. A reading enlarges a body even if its request fails;
- * the sweep counts that.
+ * Those of a session that is not in memory are dropped, and those that share messages from before
+ * it was evicted. A session has several, the newest first, because agents that share it take turns.
+ * When the memory is full, a session that was not used for some time is dropped: requests of
+ * sessions in rotation would otherwise only displace each other. A reading enlarges a body even if
+ * its request fails; the sweep counts that.
  */
 #include "worker/plane/api/known_bodies.h"
 
@@ -93,6 +93,19 @@ static void weigh_tip(struct known_bodies *all, struct tip *t)
 
     all->bytes += bytes - t->bytes;
     t->bytes = bytes;
+}
+
+/* Drops the beginnings that keep messages which the session does not have any more: their memory is
+ * in no sum. */
+static void drop_left(struct known_bodies *all, struct known_session *s,
+                      const struct session *session)
+{
+    for (size_t i = s->n; i-- > 0;) {
+        const void *held = known_body_held(s->tips[i].body);
+
+        if (held && !session_has_messages(session, held))
+            drop_tip(all, s, i);
+    }
 }
 
 static void drop_session(struct known_bodies *all, struct known_session *s)
@@ -218,6 +231,8 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
     r->by.sum = &a->known->held;
     r->by.number = ++a->known->readings;
     s = map_get(&a->known->by_id, session_id); /* the entry may have been dropped meanwhile */
+    if (s && session)
+        drop_left(a->known, s, session);
     for (size_t i = 0; s && i < s->n; i++) {
         if (session)
             share_tip(a->known, &s->tips[i], session);
@@ -419,10 +434,12 @@ void dispatch_sweep(struct service *a)
         return;
     LIST_EACH_SAFE(&all->all, s, next, struct known_session, item) {
         session = session_find(a->calls.store, str_cstr(s->id), &ended);
-        if (session && session_resident(session)) /* its messages may be shared */
-            weigh_session(all, s);
-        else
+        if (!session || !session_resident(session)) { /* its messages may be shared */
             drop_session(all, s);
+            continue;
+        }
+        drop_left(all, s, session);
+        weigh_session(all, s);
     }
     (void)make_room(a, 0);
 }

@@ -53,6 +53,46 @@ bool __wrap_session_resident(const struct session *s)
     return s != NULL;
 }
 
+static const struct json *stored; /* messages of the session; NULL: none */
+static unsigned content;          /* grows when the session is evicted and read back */
+static unsigned holds[2];         /* number of holds on each content */
+
+const struct json *__wrap_session_walked_messages(const struct session *s, uint64_t reading,
+                                                  struct arena *a);
+
+const struct json *__wrap_session_walked_messages(const struct session *s, uint64_t reading,
+                                                  struct arena *a)
+{
+    (void)s;
+    (void)reading;
+    (void)a;
+    return stored;
+}
+
+void *__wrap_session_hold_messages(struct session *s);
+
+void *__wrap_session_hold_messages(struct session *s)
+{
+    (void)s;
+    holds[content]++;
+    return &holds[content];
+}
+
+void __wrap_session_release_messages(void *held);
+
+void __wrap_session_release_messages(void *held)
+{
+    (*(unsigned *)held)--;
+}
+
+bool __wrap_session_has_messages(const struct session *s, const void *held);
+
+bool __wrap_session_has_messages(const struct session *s, const void *held)
+{
+    (void)s;
+    return held == &holds[content];
+}
+
 /* --- a worker's part that knows bodies --- */
 
 struct rig {
@@ -169,7 +209,10 @@ static void same(const struct request *whole, const struct request *known)
  * it was read from the start. */
 static bool turn(struct rig *r, const char *id, struct str body, bool refused)
 {
-    struct known_reading *k = known_bodies_look(&r->service, str_cstr(id), NULL, body.len);
+    bool ended;
+    struct known_reading *k =
+        known_bodies_look(&r->service, str_cstr(id),
+                          stored ? session_find(NULL, str_cstr(id), &ended) : NULL, body.len);
     struct request q;
 
     if (!k)
@@ -249,6 +292,42 @@ TEST(known_bodies, sessions_that_left_leave_nothing)
     dispatch_sweep(&r.service);
     cr_assert_eq(dispatch_held_bytes(&r.service), 0);
     buf_done(&body);
+    end(&r);
+}
+
+/* A session that is evicted and read back between two sweeps has other messages. */
+TEST(known_bodies, messages_from_before_an_eviction_are_not_kept)
+{
+    struct rig r;
+    struct buf first = {0}, longer = {0};
+    struct request q;
+
+    begin(&r);
+    is_here = true;
+    say(&first, 2, 20000);
+    say(&longer, 6, 20000);
+    read_request(&q, buf_str(&first), 0, NULL);
+    cr_assert_eq(q.rc, 0);
+    cr_assert(turn(&r, "w0-1", buf_str(&first), false));
+    stored = q.req.chat->messages;
+    cr_assert(turn(&r, "w0-1", buf_str(&longer), false));
+    cr_assert_eq(holds[0], 1);
+    dispatch_sweep(&r.service);
+    cr_assert_eq(holds[0], 1);
+    content++;
+    dispatch_sweep(&r.service);
+    cr_assert_eq(holds[0], 0);
+    cr_assert_eq(dispatch_held_bytes(&r.service), 0);
+    cr_assert(turn(&r, "w0-1", buf_str(&first), false));
+    cr_assert(turn(&r, "w0-1", buf_str(&longer), false));
+    content--; /* as if it was evicted right before a request */
+    cr_assert_eq(holds[1], 1);
+    cr_assert(turn(&r, "w0-1", buf_str(&longer), false));
+    cr_assert_eq(holds[1], 0);
+    stored = NULL;
+    done(&q);
+    buf_done(&first);
+    buf_done(&longer);
     end(&r);
 }
 
