@@ -65,10 +65,13 @@ struct known_bodies {
 struct known_reading {
     struct known_body *tips[TIPS]; /* the session's beginnings, held */
     size_t n;
-    struct known_body *best; /* beginning that this reading uses, the best one; or NULL */
-    bool looked;             /* `best` was chosen */
-    bool works;              /* known_body_begin was called, and known_body_end not yet */
-    size_t n_items;          /* number of items of the body that are known */
+    struct arena walks;              /* arrays of `stored` */
+    const struct json *stored[TIPS]; /* the session's messages for each of tips, or NULL */
+    void *holds[TIPS];               /* hold on them, or NULL */
+    struct known_body *best;         /* beginning that this reading uses, the best one; or NULL */
+    bool looked;                     /* `best` was chosen */
+    bool works;                      /* known_body_begin was called, and known_body_end not yet */
+    size_t n_items;                  /* number of items of the body that are known */
     struct known_reader by;
     struct known_part part;
     struct json_trace trace;
@@ -195,27 +198,18 @@ static void use_session(struct known_bodies *all, struct known_session *s)
 
 /* --- one reading --- */
 
-/* Replaces a beginning by one that shares the session's messages, if that is worthwhile. */
-static void share_tip(struct known_bodies *all, struct tip *t, struct session *session)
+/* Looks up the session's messages for a beginning that is worth sharing (share_best). */
+static void note_stored(struct known_reading *r, size_t i, struct session *session)
 {
-    struct known_body *k = t->body;
-    struct arena tmp = {0};
-    const struct json *stored;
+    struct known_body *k = r->tips[i];
 
     if (!known_body_begin(k))
         return;
-    stored = known_body_wants_sharing(k)
-                 ? session_walked_messages(session, known_body_reading(k), &tmp)
-                 : NULL;
-    if (stored)
-        t->body =
-            known_body_share(k, stored, session_release_messages, session_hold_messages(session));
+    if (known_body_wants_sharing(k))
+        r->stored[i] = session_walked_messages(session, known_body_reading(k), &r->walks);
     known_body_end(k);
-    if (stored) {
-        known_body_release(k);
-        weigh_tip(all, t);
-    }
-    arena_done(&tmp);
+    if (r->stored[i])
+        r->holds[i] = session_hold_messages(session);
 }
 
 struct known_reading *known_bodies_look(struct service *a, struct str session_id,
@@ -230,14 +224,15 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
     r = mem_zalloc(sizeof(*r));
     r->by.sum = &a->known->held;
     r->by.number = ++a->known->readings;
+    r->walks.sum = &a->known->held;
     s = map_get(&a->known->by_id, session_id); /* the entry may have been dropped meanwhile */
     if (s && session)
         drop_left(a->known, s, session);
     for (size_t i = 0; s && i < s->n; i++) {
-        if (session)
-            share_tip(a->known, &s->tips[i], session);
         known_body_hold(s->tips[i].body);
         r->tips[r->n++] = s->tips[i].body;
+        if (session)
+            note_stored(r, i, session);
     }
     return r;
 }
@@ -347,10 +342,27 @@ static void note_stretches(struct known_reading *r)
         known_body_stretches(r->best, r->n_items, &r->told);
 }
 
+/* Replaces the beginning that grew by one that shares the session's messages. Here, and not on the
+ * loop, because it compares or copies all of them. */
+static void share_best(struct known_reading *r)
+{
+    struct known_body *k = r->kept.body;
+    size_t i = 0;
+
+    while (i < r->n && (r->tips[i] != k || !r->holds[i]))
+        i++;
+    if (i == r->n)
+        return;
+    r->kept.body = known_body_share(k, r->stored[i], session_release_messages, r->holds[i]);
+    r->holds[i] = NULL; /* the copy has it */
+    known_body_release(k);
+}
+
 void known_reading_end(struct known_reading *r, struct str body, bool keeps)
 {
     if (keeps) {
         r->kept = known_body_keep(r->best, r->n_items, &r->by, body, &r->trace);
+        share_best(r);
         note_stretches(r);
     }
     stop_work(r);
@@ -369,9 +381,13 @@ void known_reading_free(struct known_reading *r)
     if (!r)
         return;
     stop_work(r); /* the request was abandoned before it was read */
-    for (size_t i = 0; i < r->n; i++)
+    for (size_t i = 0; i < r->n; i++) {
         known_body_release(r->tips[i]);
+        if (r->holds[i])
+            session_release_messages(r->holds[i]);
+    }
     known_body_release(r->kept.body);
+    arena_done(&r->walks);
     json_trace_done(&r->trace);
     free(r);
 }

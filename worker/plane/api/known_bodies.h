@@ -41,7 +41,8 @@ struct body_text {
 };
 
 /* Returns a reading for a request of that length; NULL: it is short, or there is no space.
- * `session`: shares its messages with the known beginnings; NULL: they keep their own. */
+ * `session`: the known beginning that the reading uses will share its messages; NULL: it keeps
+ * its own. */
 struct known_reading *known_bodies_look(struct service *a, struct str session_id,
                                         struct session *session, size_t bytes);
 
