@@ -2,7 +2,8 @@
  * The places that this node has seen in the store, in the file `fleet-places` of its state folder.
  * If the node starts with a store that lacks its own places, the store is a new one: then the
  * places of the file are gone, as if this node had seen the store being emptied (keeper_state.h).
- * So ids of a node that was lost with the store are never unknown. A line of the file:
+ * So ids of a node that was lost with the store are never unknown. The file has the fleet's name,
+ * because claims of another fleet are no claims here, and lines:
  *
  *     INDEX BASE STATE [OWNER]     STATE: `t`: marked as taken, `v`: vacant and taken, `-`: neither
  */
@@ -59,6 +60,7 @@ void known_places_write(struct fleet_keeper *k)
         return;
     write_path(k, path);
     (void)snprintf(aside, sizeof(aside), "%s.new", path);
+    buf_printf(&text, "%s\n", k->url.name);
     put_places(&k->view.places, &text);
     put_places(&k->view.gone, &text);
     if (file_write(path, aside, buf_str(&text), durable)) {
@@ -74,19 +76,9 @@ void known_places_write(struct fleet_keeper *k)
 
 /* --- reading --- */
 
-/* Parses the text up to the next blank, and advances *at. */
-static struct str next_word(struct str *at)
-{
-    size_t end = str_find(*at, STR(" "), 0);
-    struct str word = str_sub(*at, 0, end);
-
-    *at = end == SIZE_MAX ? str_of(NULL, 0) : str_sub(*at, end + 1, SIZE_MAX);
-    return word;
-}
-
 static int read_line(struct str line, struct seen_place *ret)
 {
-    struct str index = next_word(&line), base = next_word(&line), state = next_word(&line);
+    struct str index = str_cut(&line, ' '), base = str_cut(&line, ' '), state = str_cut(&line, ' ');
     uint64_t number;
 
     *ret = (struct seen_place){0};
@@ -121,11 +113,24 @@ static void add_gone(struct fleet_keeper *k, const struct seen_place *p)
     fleet_view_keep_gone(&k->view, copy, clock_boot_ms());
 }
 
+/* Adds the places of all lines. */
+static int read_lines(struct fleet_keeper *k, struct str lines, const char *path, struct err *e)
+{
+    struct seen_place p;
+
+    while (lines.len > 0) {
+        if (read_line(str_cut(&lines, '\n'), &p))
+            return err_set(e, ERR_IO, "%s: has a line of another form", path);
+        add_gone(k, &p);
+    }
+    return 0;
+}
+
 void known_places_read(struct fleet_keeper *k)
 {
     char path[PATH_SIZE];
     struct buf text = {0};
-    struct str rest;
+    struct str rest, fleet;
     struct err e;
     int rc;
 
@@ -134,18 +139,11 @@ void known_places_read(struct fleet_keeper *k)
     if (rc && e.sys == ENOENT)
         return;
     rest = buf_str(&text);
-    while (rc == 0 && rest.len > 0) {
-        size_t end = str_find(rest, STR("\n"), 0);
-        struct seen_place p;
-
-        if (end == SIZE_MAX || read_line(str_sub(rest, 0, end), &p)) {
-            rc = err_set(&e, ERR_IO, "%s: has a line of another form", path);
-            break;
-        }
-        add_gone(k, &p);
-        rest = str_sub(rest, end + 1, SIZE_MAX);
-    }
-    if (rc)
+    fleet = str_cut(&rest, '\n');
+    if (rc == 0 && !str_eq_c(fleet, k->url.name))
+        log_warn(NULL, "the state folder has the places of another fleet, ignoring them",
+                 LOG_S("fleet", fleet), LOG_T("now", k->url.name));
+    else if (rc || read_lines(k, rest, path, &e))
         log_error(NULL,
                   "cannot read which places the fleet had: ids of lost sessions may be unknown",
                   LOG_T("reason", e.text));

@@ -37,6 +37,10 @@ def assert_lost(fleet, node, session):
         assert session["session_id"] in answer.text or f"index {index_of(session['session_id'])} " in answer.text
 
 
+def reaches_all(gateway):
+    return not gateway.get("/sessions", headers=AS_ADMIN).json().get("unreachable")
+
+
 @contextlib.contextmanager
 def new_store(fleet, running):
     """Ends the store for good and the running nodes. Gives nodes a and b the address of an empty one."""
@@ -237,6 +241,30 @@ def test_sessions_of_a_node_that_was_lost_with_the_store_are_lost_and_not_unknow
             assert fleet.chat("a", fleet.create("a"), "new").status == 200
             for node in "ab":
                 fleet[node].stop()
+
+
+def test_the_places_in_a_state_folder_are_of_one_fleet(tmp_path):
+    """A node that changes its fleet takes no place from the nodes there, although it knows newer claims of such indexes."""
+    with Fleet(tmp_path, "", lease=LEASE) as fleet:
+        other = fleet.server.url("other")
+        fleet.add("c", fleet=other).start()
+        session = fleet.create("c")
+        for node in "ab":
+            fleet.add(node).start().allow(*ODD, "the places of another fleet")
+        index = index_of(session["session_id"])
+        known = pathlib.Path(f"{fleet['b'].folder}/state/fleet-places")
+        g.wait_until(lambda: known.exists() and re.search(f"^{index} .* a$", known.read_text(), re.M), 20, "b has written it down")
+        for node in "ab":
+            fleet[node].stop()
+        fleet["b"].settings["fleet"] = other
+        fleet["b"].start()
+        g.wait_until(lambda: re.search(f"^{index} .* c$", known.read_text(), re.M), 20, "b has written down those of its new fleet")
+        g.pause(3 * float(LEASE[:-1]), "a claim")
+        assert fleet.chat("b", session, "one").status == 200
+        for node in "bc":
+            g.wait_until(lambda at=fleet[node]: reaches_all(at), 20, "it reaches all indexes")
+        for node in "bc":
+            fleet[node].stop()
 
 
 def test_a_node_that_knows_no_session_of_an_index_gives_it_back(fleet):

@@ -81,8 +81,10 @@ static inline void begin_case(struct keeper_case *f)
 {
     static const struct store_kind kind = {
         .claim = record_claim, .release = record_release, .renew = record_renewal};
+    static char fleet[] = "run";
 
     memset(f, 0, sizeof(*f));
+    f->k.url.name = fleet;
     strcpy(f->folder, "/tmp/rg-keeper-XXXXXX");
     cr_assert(mkdtemp(f->folder));
     f->store.store.kind = &kind;
