@@ -179,7 +179,9 @@ def test_a_lost_node_without_sessions_is_forgotten(fleet):
     assert fleet.entry("node:a") and fleet.entry("block:1")
     out = command(fleet, "forget", "c")
     assert out.returncode == 0 and "forgotten" in out.stdout, out
-    assert not [e for e in ("node:c", f"block:{block}", f"place:{{{block * 256}}}") if fleet.entry(e)]
+    assert not [e for e in ("node:c", f"block:{block}") if fleet.entry(e)]
+    place = fleet.entry(f"place:{{{block * 256}}}")
+    assert place["owner"] == "" and place["vacant"] == place["epoch"]
     g.wait_until(lambda: fleet.state("b", "c") is None, 20, "nodes see it after the next list")
     assert fleet.state("b", "a") == "lost" and fleet.chat("b", session, "three").status == 200
     fleet.add("d").start()
@@ -265,6 +267,25 @@ def test_the_places_in_a_state_folder_are_of_one_fleet(tmp_path):
             g.wait_until(lambda at=fleet[node]: reaches_all(at), 20, "it reaches all indexes")
         for node in "bc":
             fleet[node].stop()
+
+
+def test_places_that_were_forgotten_do_not_return_with_a_node(fleet):
+    for node in "ac":
+        fleet.add(node).start().allow(*ODD)
+    places = {node: fleet.block(node) * 256 for node in "ac"}
+    known = pathlib.Path(f"{fleet['a'].folder}/state/fleet-places")
+    g.wait_until(lambda: known.exists() and re.search(f"^{places['c']} .* c$", known.read_text(), re.M), 20, "a has written it down")
+    fleet["a"].stop()
+    fleet.lose("c")
+    for node in "ca":
+        g.wait_until(lambda node=node: fleet.owner(places[node]) == "", 20, "nobody needs the place")
+        g.wait_until(lambda node=node: command(fleet, "forget", node).returncode == 0, 20, "it is lost")
+    fleet["a"].start()
+    g.pause(3 * float(LEASE[:-1]), "a claim")
+    assert fleet.owner(places["c"]) == ""
+    for gateway in (fleet["a"], fleet["b"]):
+        assert reaches_all(gateway)
+        assert gateway.get(f"/sessions/w{places['c']}-{'0' * 32}", headers=AS_ADMIN).status == 404
 
 
 def test_a_node_that_knows_no_session_of_an_index_gives_it_back(fleet):
