@@ -120,6 +120,8 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
         p->claim_ms = now_ms;
     copy_name(p->owner, e->owner);
     p->epoch = e->epoch;
+    if (p->owner[0])
+        p->newest = MAX_OF(p->newest, p->epoch);
     p->base = e->base;
     p->before = e->before;
     p->since = e->since;

@@ -25,7 +25,7 @@ enum { CLAIM_TRIES = 3 };
 struct place_claim {
     struct fleet_keeper *k;
     uint32_t index;
-    uint64_t known;
+    uint64_t known, seen;
     uint64_t sent_ms;
     unsigned tries;
     bool adopts;  /* this node has not got the journal of the place */
@@ -47,6 +47,7 @@ static void send_claim(struct place_claim *c, uint64_t beat)
         .known = c->known,
         .incomplete = c->taken,
         .bare = c->bare,
+        .seen = c->seen,
         .reads = k->entry.newest_record};
 
     c->tries++;
@@ -98,15 +99,19 @@ void ownership_claim_first(struct fleet_keeper *k, uint32_t index)
 
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p)
 {
-    start_claim(
-        k, (struct place_claim){.index = p->index, .adopts = !ownership_has_folder(k, p->index)},
-        p->beat);
+    start_claim(k,
+                (struct place_claim){.index = p->index,
+                                     .seen = p->newest,
+                                     .adopts = !ownership_has_folder(k, p->index)},
+                p->beat);
 }
 
 void ownership_adopt(struct fleet_keeper *k, const struct seen_place *p)
 {
-    start_claim(k, (struct place_claim){.index = p->index, .adopts = true, .vacates = true},
-                p->beat);
+    start_claim(
+        k,
+        (struct place_claim){.index = p->index, .seen = p->newest, .adopts = true, .vacates = true},
+        p->beat);
 }
 
 bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index)

@@ -55,7 +55,8 @@
  * owner compared them last. A claim without own records (`bare`) on another server sets `doubt`:
  * the time up to which the store proves that it has all. The new owner marks the sessions, then
  * renews with its server, which ends the doubt. A release, or the renewal of an owner that ends
- * (`left`), is proof that a server that has it has all. An owner that claims a forgotten place
+ * (`left`), is proof that a server that has it has all, unless it lacks a later epoch that the
+ * claiming node has seen. An owner that claims a forgotten place
  * again before it has read all is `bare`, too. If there is no entry then, the place is marked as
  * with `incomplete`: nobody knows which sessions it had.
  */
@@ -148,6 +149,7 @@ struct store_claim {
     uint64_t beat;   /* the last one seen; 0: there is no entry */
     uint64_t known;  /* the base that the caller owned the place with; 0: none */
     uint64_t reads;  /* the newest record version that it reads */
+    uint64_t seen;   /* with bare: the newest epoch that the caller saw the place owned under */
     bool incomplete; /* take it although the store lacks records of it, or its entry; mark it */
     bool bare;       /* the store has records that the caller lacks, as far as the caller knows */
     /* `me` does not live, but the caller saw its claim `known`. An owner that made the entry later,

@@ -317,7 +317,8 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         make_key(s, STR("changes")),
         decimal(s, claim->reads),
         flag(claim->bare),
-        flag(claim->restores)};
+        flag(claim->restores),
+        decimal(s, claim->seen)};
     struct redis_call *c = new_call(s, call, redis_read_claim);
     struct buf *out = begin_script(s, s->claims, SCRIPT_claim, 6, ARRAY_LEN(words));
 

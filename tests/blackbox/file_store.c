@@ -134,7 +134,7 @@ static struct file_entry *find_server(struct file_store *s, uint64_t server)
 /* Sets since when records of a claimed place may be missing. */
 static void set_doubt(struct file_store *s, struct file_entry *p, const struct store_claim *claim)
 {
-    uint64_t had = p->server;
+    uint64_t had = claim->bare && claim->seen > p->e.epoch ? UINT64_MAX : p->server;
 
     if (claim->bare && had && s->server[0] && had != s->server[0] &&
         !(p->replicated && had == s->server[1] && s->server[2] == 1)) {

@@ -186,6 +186,7 @@ static void order_claim(const struct json *v, struct store_call call)
         .beat = number(v, "beat"),
         .known = number(v, "known"),
         .reads = number(v, "reads"),
+        .seen = number(v, "seen"),
         .incomplete = json_is_true(json_get(v, "incomplete")),
         .bare = json_is_true(json_get(v, "bare")),
         .restores = json_is_true(json_get(v, "restores")),

@@ -2,6 +2,7 @@
 the sessions says so: in their state, in exports, in the log and in a metric."""
 import contextlib
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -187,6 +188,29 @@ def test_nothing_is_doubted_of_a_node_that_was_stopped(tmp_path):
         fleet.thaw("b")
         assert fleet.chat("b", session, "two").status == 200
         assert len(fleet.state("b", session)["records"]) == 2 and fleet.doubts("b", session) == []
+
+
+def test_a_node_that_was_lost_after_its_restart_is_doubted(fleet):
+    """The next server has its end, and lacks its next claim, which another node has seen."""
+    fleet.replicate()
+    session = fleet.create("a")
+    key = f"place:{{{index_of(session['session_id'])}}}"
+    assert fleet.chat("a", session, "one").status == 200
+    fleet.wait_compared(session)
+    fleet.freeze("b")   # the lease is short
+    fleet["a"].stop()
+    assert fleet.entry(key)["server"] == ""
+    fleet.cut_replica()
+    fleet["a"].start()
+    assert fleet.chat("a", session, "two").status == 200
+    fleet.thaw("b")
+    epoch = fleet.entry(key)["epoch"]
+    known = pathlib.Path(f"{fleet['b'].folder}/state/fleet-places")
+    g.wait_until(lambda: f" {epoch} - a\n" in known.read_text(), 20, "b has seen the claim")
+    fleet.lose("a")
+    fleet.promote()
+    assert fleet.chat("b", session, "three").status == 200
+    assert len(fleet.doubts("b", session)) == 1
 
 
 def test_an_adopter_that_restarts_before_it_has_read_all_marks_its_sessions(fleet):

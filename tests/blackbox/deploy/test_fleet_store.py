@@ -355,7 +355,8 @@ def play_differently(rng, server, url, oracle, steps):
                 claims[place] += 1
                 both(op, place, block=0, me=rng.choice(owners), beat=rng.choice([0, 0, 0, 1, -1]) if claims[place] > 1 else 0,
                      known=epoch if rng.random() < .4 else -1, ahead=rng.choice([0, 0, 1 << 41, -1 << 40, 1 << 40, 1 << 40, 3 << 39, 3 << 39]),
-                     incomplete=rng.random() < .1, restores=rng.random() < .6, bare=rng.random() < .6, reads=rng.choice([3, 3, 3, 2]))
+                     incomplete=rng.random() < .1, restores=rng.random() < .6, bare=rng.random() < .6, reads=rng.choice([3, 3, 3, 2]),
+                     seen=rng.choice([0, 0, 0, 1 << 50]))
             elif op == "renew":
                 both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]),
                      server=known, left=rng.random() < .3)
@@ -397,6 +398,7 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "if known <= tonumber(is[5]) then base = string.format('%.0f', epoch - 1) end",
     "if not p[2] and not forgotten and ARGV[4] ~= '1' then before, since = '1', epoch end",
     "redis.call('DEL', KEYS[5])",
+    "if ARGV[8] == '1' and tonumber(ARGV[10]) > tonumber(is[2]) then had = '?' end",
     "ARGV[8] == '1' and had ~= ''",
     " and had ~= server",
     "if doubt == '0' then doubt = at or is[2] end",
@@ -780,10 +782,10 @@ def successors(request, tmp_path):
 
 def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
     """A claim with own records is none: its node compares them. A renewal at the server where they were compared ends the doubt."""
-    def claim(name, bare=True):
+    def claim(name, bare=True, seen=0):
         while (beat := d.claim(7, name, beat=10 ** 9))["verdict"] == "lost":
             pass
-        a = d.claim(7, name, beat=beat["beat"], bare=bare)
+        a = d.claim(7, name, beat=beat["beat"], bare=bare, seen=seen)
         assert a["verdict"] == "done"
         return a
 
@@ -827,6 +829,11 @@ def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
         renew("c", c["epoch"], d.renew("c")["server"], left=True)
         successors.fail_over()
         assert (c := claim("c"))["doubt"] == 0
+
+        # the caller has seen a claim that the next server lacks
+        renew("c", c["epoch"], d.renew("c")["server"], left=True)
+        assert (b := claim("b", seen=c["epoch"]))["doubt"] == 0
+        assert (c := claim("c", seen=b["epoch"] + 1))["doubt"] > 0
 
         # the only replica confirmed each answer
         successors.wait_old()
