@@ -481,8 +481,14 @@ static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, fir
     return apply_connection(h, e) == 0 && apply_framing(h, e) == 0 ? 1 : -1;
 }
 
-/* Skips an empty line before the request, because clients may send one. A head that a node has
- * forwarded has that node's headers, too. */
+/* Reports whether a process of the gateway has added its headers: a node has forwarded the request,
+ * or the router reads again what it had sent to a worker. */
+static bool has_our_lines(const struct http1_head *h)
+{
+    return h->at[HTTP1_FORWARDED] || h->at[HTTP1_CONFIRMATION];
+}
+
+/* Skips an empty line before the request, because clients may send one. */
 int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t max_bytes,
                   struct err *e)
 {
@@ -493,7 +499,7 @@ int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t
     r = parse_head(h, in, max_bytes, parse_request_line, e);
     if (r != 1)
         return r;
-    if (h->n > HTTP1_CLIENT_HEADERS_MAX && !h->at[HTTP1_FORWARDED])
+    if (h->n > HTTP1_CLIENT_HEADERS_MAX && !has_our_lines(h))
         return too_many(e);
     h->expects_continue =
         h->minor == 1 && str_eq_nocase(http1_known(h, HTTP1_EXPECT), STR("100-continue"));

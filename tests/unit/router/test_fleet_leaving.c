@@ -66,6 +66,31 @@ TEST(fleet_leaving, a_request_that_a_worker_of_a_leaving_node_hands_back_goes_to
     close_fleet(&f);
 }
 
+/* A worker's request has our headers, too. */
+TEST(fleet_leaving, a_request_with_the_most_headers_may_be_handed_back)
+{
+    struct fleet f;
+    char text[2048];
+    int n = snprintf(text, sizeof(text),
+                     "GET /sessions/w0-" ID " HTTP/1.1\r\nHost: localhost\r\n");
+
+    for (int i = 1; i < HTTP1_CLIENT_HEADERS_MAX; i++)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "X-%d: b\r\n", i);
+    (void)snprintf(text + n, sizeof(text) - (size_t)n, "\r\n");
+    open_fleet(&f);
+    ask(&f, text);
+    cr_assert(wait_for(&f, f.door.fd, LIMIT_MS));
+    f.link = accept(f.door.fd, NULL, NULL);
+    leave_fleet(&f);
+    node_resets(&f);
+    wait_held(&f, true);
+    set_owner(&f, 0, B);
+    node_hears(&f, B, "\r\n\r\n");
+    say(f.link, FOUND);
+    expect(&f, "HTTP/1.1 200", "ok");
+    close_fleet(&f);
+}
+
 /* A worker's request has our version. */
 TEST(fleet_leaving, an_old_client_whose_request_is_handed_back_gets_no_chunks)
 {
