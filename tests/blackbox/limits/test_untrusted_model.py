@@ -145,9 +145,15 @@ def test_an_id_of_an_added_token_that_the_library_ignores_is_mentioned(folder):
 def test_a_template_that_refuses_every_chat_is_not_usable_and_the_start_warns(start, folder):
     path = folder("{{ raise_exception('never') }}")
     done = check(path)
-    assert done.returncode == 1 and re.search("^result +NOT usable: .*: TemplateError: never$", done.stdout, re.M), done.stdout
+    assert done.returncode == 1 and re.search("^result +NOT usable as it is: .*: TemplateError: never$", done.stdout, re.M), done.stdout
     gateway = start(workers=1, engine="builtin:echo", model=path)
     assert "does not render a user's message: chat template, line 1: TemplateError: never" in gateway.log()
+
+
+def test_variables_that_a_template_cannot_do_without_are_named(folder):
+    done = check(folder("{% if mode is not defined %}{{ raise_exception('set mode') }}{% endif %}" + CHATML))
+    assert done.returncode == 1 and "NOT usable as it is: " in done.stdout, done.stdout
+    assert re.search(r'^  better with +chat_template_kwargs {"mode": true}', done.stdout, re.M), done.stdout
 
 
 def test_a_template_for_tools_that_serves_all_chats_is_mentioned(start, folder):

@@ -410,7 +410,8 @@ static void report_calls(const struct standing *now, struct buf *out)
 static void explain_turns(const struct model *m, const struct standing *now, struct buf *out)
 {
     if (m->info.refusal.p)
-        buf_printf(out, "NOT usable: the template does not render a user's message: %.*s\n",
+        buf_printf(out,
+                   "NOT usable as it is: the template does not render a user's message: %.*s\n",
                    (int)m->info.refusal.len, m->info.refusal.p);
     else if (!m->boundaries.renders)
         buf_puts(out, "usable, slowly: the whole chat is rendered anew for each turn, and a turn "
