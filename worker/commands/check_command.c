@@ -105,7 +105,8 @@ static bool try_conversations(const struct model *m, const struct check_args *ar
     return t.differ + t.leaked == 0;
 }
 
-/* Returns 0 if all prompts are right, 1 if not or if the model cannot be loaded, 2 for usage. */
+/* Returns 0 if all prompts are right, 2 for usage. Returns 1 if one is not, if the template refuses
+ * every chat, or if the model cannot be loaded. */
 int check_command(int argc, char **argv)
 {
     struct check_args args = {.trials = TRIALS, .seed = 1};
