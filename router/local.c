@@ -61,13 +61,14 @@ static void put_lacks(const struct board *b, struct buf *body)
 }
 
 /* Writes the worker indexes of the peers, if there are any; the figures exclude them. Leaves out
- * their addresses, because the request needs no key. */
+ * their addresses, because the request needs no key. Nodes of a fleet are not unreachable. */
 static void put_unreachable(const struct heritage *heritage, struct buf *body)
 {
     struct buf peers = {0};
     struct str rest;
 
-    heritage_list_peers(heritage, true, &peers);
+    if (!heritage->fleet)
+        heritage_list_peers(heritage, true, &peers);
     rest = buf_str(&peers);
     if (rest.len > 0)
         buf_puts(body, ", \"unreachable\": [");

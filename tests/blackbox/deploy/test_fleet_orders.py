@@ -56,6 +56,7 @@ def test_an_adapter_reaches_all_nodes(fleet):
         adapters = gateway.get("/admin/adapters", headers=AS_ADMIN).json()
         assert [(a["name"], a["version"]) for a in adapters["adapters"]] == [("tuned", "3")]
         assert "unreachable" not in adapters and "unreachable" not in gateway.get("/admin/engines", headers=AS_ADMIN).json()
+        assert "unreachable" not in gateway.get("/health").json()
 
 
 def test_a_pause_holds_all_nodes_until_one_resumes(fleet):
