@@ -1,6 +1,8 @@
 /* The arena (arena.h): a list of chunks, the newest first. Allocation moves a pointer in the newest
  * chunk (inline, in the header). The code here runs only when a chunk is full. Chunks double from
- * ARENA_FIRST to ARENA_MAX. In a `tight` arena each new chunk is an eighth of held_bytes. */
+ * ARENA_FIRST to ARENA_MAX. In a `tight` arena each new chunk is an eighth of held_bytes, and a
+ * request that is long beside a new chunk gets one of its own size, so that the newest one is
+ * filled first. */
 
 #include "common/base/arena.h"
 
@@ -12,6 +14,9 @@
 #include "common/base/mem.h"
 
 enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10, CHUNK_MAPPED = 8 << 20 };
+
+/* In a `tight` arena, requests from 1/LONG_PART of the next chunk on are long. */
+enum { LONG_PART = 8 };
 
 /* SPARE_MAX chunks of each of SPARE_SIZES sizes may be kept. */
 enum { SPARE_MAX = 64, SPARE_SIZES = 3 };
@@ -103,29 +108,33 @@ static void count_chunks(struct arena *a, size_t before, size_t now)
         atomic_fetch_add_explicit(a->sum, now - before, memory_order_relaxed);
 }
 
-/* Allocates from a new chunk. The unused end of the old chunk is lost. A request larger than a
- * chunk gets a chunk of its own size. */
+/* Allocates from a new chunk. The unused end of the old chunk is lost, except after a long request
+ * in a `tight` arena. A request larger than a chunk gets a chunk of its own size. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes)
 {
     size_t need = arena_rounded(size_bytes);
-    size_t cap = next_chunk(a);
+    size_t next = next_chunk(a);
+    bool is_long = a->tight && a->chunks && need >= next / LONG_PART;
+    size_t cap = is_long ? need : MAX_OF(next, need);
+    bool mapped = cap >= CHUNK_MAPPED;
     struct arena_chunk *c;
-    bool mapped;
 
     CHECK(need >= size_bytes);
-    if (cap < need)
-        cap = need;
-    mapped = cap >= CHUNK_MAPPED;
     c = mapped ? mem_map(sizeof(*c) + cap) : chunk_new(cap);
     if (mapped)
         mem_touch(c, sizeof(*c) + cap);
     c->cap = cap;
     c->alone = false;
     c->mapped = mapped;
-    c->next = a->chunks;
-    a->chunks = c;
-    a->at = c->bytes + need;
-    a->end = c->bytes + cap;
+    if (is_long) {
+        c->next = a->chunks->next;
+        a->chunks->next = c;
+    } else {
+        c->next = a->chunks;
+        a->chunks = c;
+        a->at = c->bytes + need;
+        a->end = c->bytes + cap;
+    }
     a->used_bytes += need;
     count_chunks(a, a->held_bytes, a->held_bytes + sizeof(*c) + cap);
     return c->bytes;

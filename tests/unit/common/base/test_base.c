@@ -397,6 +397,18 @@ TEST(arena, tight_holds_little_more_than_it_gave)
     arena_done(&wide);
 }
 
+/* Texts that are longer than the end of the newest chunk do not waste it. */
+TEST(arena, tight_fills_a_chunk_beside_long_texts)
+{
+    struct arena a = {.tight = true};
+
+    for (int i = 0; i < 2000; i++) {
+        (void)arena_alloc(&a, i % 4 == 0 ? 2500 : 48);
+        cr_assert_leq(a.held_bytes, a.used_bytes + a.used_bytes / 6 + 4096, "%zu", a.used_bytes);
+    }
+    arena_done(&a);
+}
+
 /* Small tables stay at their address. Large ones move with their content. */
 TEST(mem, a_table_in_large_pages_keeps_what_it_holds)
 {
