@@ -140,6 +140,11 @@ void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct b
     json_out_end_obj(&o);
 }
 
+bool record_is_telling(struct str text)
+{
+    return str_starts(text, STR("{\"t\":\"telling\","));
+}
+
 enum record_kind record_kind(const struct json *r)
 {
     return (enum record_kind)str_index(json_string(json_get(r, "t")), kinds, RECORD_KINDS);

@@ -84,6 +84,10 @@ void record_lost(const struct attempt *a, uint64_t at_ms, struct buf *out);
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);
 
 /* --- reading --- */
+
+/* Reports whether the text is a record of the kind RECORD_TELLING. */
+bool record_is_telling(struct str text);
+
 enum record_kind record_kind(const struct json *r);
 uint64_t record_at(const struct json *r);
 

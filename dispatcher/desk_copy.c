@@ -11,10 +11,15 @@
 #include "common/proc/child.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/book_replay.h"
 #include "dispatcher/desk.h"
 
-enum { LOOK_MS = 20, READS = 64 /* a group has few records */ };
+enum {
+    LOOK_MS = 20,
+    READS = 64,          /* a group has few records */
+    TELLING_VERSION = 11 /* builds that read records of this version know RECORD_TELLING */
+};
 
 struct desk_copy {
     struct desk *desk;
@@ -354,6 +359,13 @@ bool desk_copy_is_sent(const struct desk *d)
 
 /* --- making --- */
 
+/* A build that does not know a record must not get the place. */
+static struct copy_role read_role(struct str record, bool has_fragments)
+{
+    (void)has_fragments;
+    return (struct copy_role){.version = record_is_telling(record) ? TELLING_VERSION : 0};
+}
+
 int desk_copy_open(struct desk *d, struct err *e)
 {
     const struct config *config = d->heritage->config;
@@ -363,6 +375,7 @@ int desk_copy_open(struct desk *d, struct err *e)
                                     .lease_ms = (unsigned)config->fleet_lease_ms,
                                     .outage_ms = (unsigned)config->fleet_outage_ms,
                                     .reads = READS,
+                                    .read_role = read_role,
                                     .add_back = on_back,
                                     .begin_anew = on_anew,
                                     .on_read_back = on_read_back,

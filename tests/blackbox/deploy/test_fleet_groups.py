@@ -350,9 +350,11 @@ def test_an_entry_that_comes_twice_is_the_same(sunk):
     fleet, sink = sunk
     front = Front(*fleet)
     sink.ask("SET", "s:groups", "no stream: entries of groups wait")
+    usual = int(g.wait_until(lambda: fleet.entry("place:{d}").get("version"), 20, "the place has been renewed"))
     lost, kept = claim_one_each(fleet, front, "one", min=1)
     end_well(front, lost, kept)
     g.wait_until(lambda: spooled(fleet), 20, "the entry waits")
+    g.wait_until(lambda: int(fleet.entry("place:{d}")["version"]) > usual, 20, "builds without this record cannot have the place")
     wait_whole(fleet)
     owner, _ = owner_and_other(fleet)
     os.kill(fleet[owner].child("dispatcher"), signal.SIGSTOP)

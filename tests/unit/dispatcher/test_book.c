@@ -470,6 +470,7 @@ TEST(book, a_group_that_is_being_told_loses_no_member)
     book_init(&b);
     submit(&b, "a", "");
     record_plain(RECORD_TELLING, STR("a"), 5, &record);
+    cr_assert(record_is_telling(buf_str(&record)));
     cr_assert_eq(book_apply(&b, buf_str(&record), &e), -1, "it has not settled");
     a = claim(&b, "x", 0);
     end(&b, a, OUTCOME_OK, 10);
