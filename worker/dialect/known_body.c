@@ -388,7 +388,7 @@ struct known_kept known_body_keep(struct known_body *k, size_t n, const struct k
 
 /* --- sharing --- */
 
-const void *known_body_held(const struct known_body *k)
+const void *known_body_shared(const struct known_body *k)
 {
     return k->held;
 }

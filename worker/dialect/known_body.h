@@ -87,7 +87,7 @@ struct known_body *known_body_share(const struct known_body *k, const struct jso
                                     void (*release)(void *held), void *held);
 
 /* Returns the `held` with which it was made. NULL: it shares no messages. */
-const void *known_body_held(const struct known_body *k);
+const void *known_body_shared(const struct known_body *k);
 
 /* Result of known_body_keep. */
 struct known_kept {

@@ -100,11 +100,11 @@ static void weigh_tip(struct known_bodies *all, struct tip *t)
 
 /* Drops the beginnings that keep messages which the session does not have any more: their memory is
  * in no sum. */
-static void drop_left(struct known_bodies *all, struct known_session *s,
-                      const struct session *session)
+static void drop_outdated(struct known_bodies *all, struct known_session *s,
+                          const struct session *session)
 {
     for (size_t i = s->n; i-- > 0;) {
-        const void *held = known_body_held(s->tips[i].body);
+        const void *held = known_body_shared(s->tips[i].body);
 
         if (held && !session_has_messages(session, held))
             drop_tip(all, s, i);
@@ -199,7 +199,7 @@ static void use_session(struct known_bodies *all, struct known_session *s)
 /* --- one reading --- */
 
 /* Looks up the session's messages for a beginning that is worth sharing (share_best). */
-static void note_stored(struct known_reading *r, size_t i, struct session *session)
+static void find_stored(struct known_reading *r, size_t i, struct session *session)
 {
     struct known_body *k = r->tips[i];
 
@@ -227,12 +227,12 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
     r->walks.sum = &a->known->held;
     s = map_get(&a->known->by_id, session_id); /* the entry may have been dropped meanwhile */
     if (s && session)
-        drop_left(a->known, s, session);
+        drop_outdated(a->known, s, session);
     for (size_t i = 0; s && i < s->n; i++) {
         known_body_hold(s->tips[i].body);
         r->tips[r->n++] = s->tips[i].body;
         if (session)
-            note_stored(r, i, session);
+            find_stored(r, i, session);
     }
     return r;
 }
@@ -454,7 +454,7 @@ void dispatch_sweep(struct service *a)
             drop_session(all, s);
             continue;
         }
-        drop_left(all, s, session);
+        drop_outdated(all, s, session);
         weigh_session(all, s);
     }
     (void)make_room(a, 0);
