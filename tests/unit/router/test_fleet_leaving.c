@@ -71,8 +71,7 @@ TEST(fleet_leaving, a_request_with_the_most_headers_may_be_handed_back)
 {
     struct fleet f;
     char text[2048];
-    int n = snprintf(text, sizeof(text),
-                     "GET /sessions/w0-" ID " HTTP/1.1\r\nHost: localhost\r\n");
+    int n = snprintf(text, sizeof(text), "GET /sessions/w0-" ID " HTTP/1.1\r\nHost: localhost\r\n");
 
     for (int i = 1; i < HTTP1_CLIENT_HEADERS_MAX; i++)
         n += snprintf(text + n, sizeof(text) - (size_t)n, "X-%d: b\r\n", i);
