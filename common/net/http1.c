@@ -170,9 +170,19 @@ bool http1_list_has(struct str list, struct str token)
 
 /* ------------------------------------------------------------------ header lines */
 
-static int too_many(struct err *e)
+/* Reports whether a process of the gateway has added its headers: a node has forwarded the request,
+ * or the router reads again what it had sent to a worker. */
+static bool has_our_lines(const struct http1_head *h)
 {
-    return err_set(e, ERR_HEAD_TOO_LARGE, "more than %d headers", HTTP1_CLIENT_HEADERS_MAX);
+    return h->at[HTTP1_FORWARDED] || h->at[HTTP1_CONFIRMATION];
+}
+
+static int too_many(const struct http1_head *h, struct err *e)
+{
+    bool of_client = h->method.p && !has_our_lines(h);
+
+    return err_set(e, ERR_HEAD_TOO_LARGE, "more than %d headers",
+                   of_client ? HTTP1_CLIENT_HEADERS_MAX : HTTP1_HEADERS_MAX);
 }
 
 /* Adds a header. Refuses a second one of a name that must be unique. */
@@ -183,7 +193,7 @@ static int add_header(struct http1_head *h, struct str name, struct str value, c
     struct http1_header *to;
 
     if (h->n == HTTP1_HEADERS_MAX)
-        return too_many(e);
+        return too_many(h, e);
     to = &h->headers[h->n++];
     *to = (struct http1_header){.name = name, .value = value, .end = end};
     if (k == NULL)
@@ -481,13 +491,6 @@ static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, fir
     return apply_connection(h, e) == 0 && apply_framing(h, e) == 0 ? 1 : -1;
 }
 
-/* Reports whether a process of the gateway has added its headers: a node has forwarded the request,
- * or the router reads again what it had sent to a worker. */
-static bool has_our_lines(const struct http1_head *h)
-{
-    return h->at[HTTP1_FORWARDED] || h->at[HTTP1_CONFIRMATION];
-}
-
 /* Skips an empty line before the request, because clients may send one. */
 int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t max_bytes,
                   struct err *e)
@@ -500,7 +503,7 @@ int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t
     if (r != 1)
         return r;
     if (h->n > HTTP1_CLIENT_HEADERS_MAX && !has_our_lines(h))
-        return too_many(e);
+        return too_many(h, e);
     h->expects_continue =
         h->minor == 1 && str_eq_nocase(http1_known(h, HTTP1_EXPECT), STR("100-continue"));
     return apply_host(h, e) == 0 ? 1 : -1;
