@@ -23,7 +23,7 @@ enum { WORN_FACTOR = 6, WORN_FREE = 128 << 10 };
 /* A known body is worth sharing if its arena has twice the bytes that it had after it was shared
  * last, and 1/OWN_PART of the known bytes, and OWN_FREE bytes more. */
 #ifdef NDEBUG
-enum { OWN_PART = 16, OWN_FREE = 16 << 10 };
+enum { OWN_PART = 32, OWN_FREE = 4 << 10 };
 #else
 enum { OWN_PART = 1 << 30, OWN_FREE = 0 }; /* so that all tests cover sharing */
 #endif
