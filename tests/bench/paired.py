@@ -9,7 +9,7 @@ history    turns on 400 KB: Qwen3 over HTTP, Qwen3 with echo, bytes as tokens ov
 small      8 kept connections, sessions of 20 turns of 300 + 100 characters, echo
 workers    16 sessions of 30 turns, Qwen3, echo, by 4 clients at once: 2 and 4 workers, to 1 worker of the same build
 memory     private memory of a worker: after 1,000 sessions of 20 turns, and for each of 20 sessions of 64 k tokens, both
-           after one more session: what a worker makes once (caches of the tokenizer, say) is no memory of a session
+           after ten more: what a worker makes once (caches of the tokenizer, room for its longest work) is no memory of a session
 
 Both builds are up and take turns. CPU is the process clocks of workers and router, medians of all rounds; the ratio is the
 median over pairs of neighbouring rounds. A load far above the number of processors makes caches cold for both.
@@ -137,9 +137,9 @@ def workers(args, results):
 
 
 def taken(build, sessions, make, **settings):
-    """MB of private memory that sessions add to a worker that has had one like them."""
+    """MB of private memory that sessions add to a worker that has had ten like them."""
     with gateway(build, "echo", **settings) as gate:
-        make(gate, 1)
+        make(gate, 10)
         idle = private_bytes(gate.pids[:1])
         make(gate, sessions)
         return (private_bytes(gate.pids[:1]) - idle) / 1e6
