@@ -20,8 +20,8 @@
  * WORN_FREE bytes. */
 enum { WORN_FACTOR = 6, WORN_FREE = 128 << 10 };
 
-/* A known body is worth sharing if its arena has twice the bytes that it had after it was shared
- * last, and 1/OWN_PART of the known bytes, and OWN_FREE bytes more. */
+/* A known body is worth sharing if its arena has twice the bytes that it had left for the items
+ * shared last, and 1/OWN_PART of the known bytes, and OWN_FREE bytes more. */
 #ifdef NDEBUG
 enum { OWN_PART = 32, OWN_FREE = 4 << 10 };
 #else
@@ -37,7 +37,7 @@ struct known_body {
     atomic_uint holders;
     atomic_bool busy;
     atomic_size_t bytes; /* memory in bytes, for known_body_bytes */
-    size_t shared_bytes; /* bytes of the arena when it was shared; 0: not yet */
+    size_t shared_bytes; /* bytes of the arena for the items that were shared; 0: not yet */
     const void *held;    /* what keeps the shared messages; NULL: none are shared */
     const struct dialect *dialect;
     struct arena arena;
@@ -468,6 +468,21 @@ static struct known_body *copy_state(const struct known_body *k)
     return ret;
 }
 
+/* Copies the items up to number n, and their messages, sharing those of `stored`. The message of
+ * an item that is not stored shares the item. */
+static void share_items(struct known_body *to, const struct known_body *k,
+                        const struct json *stored, size_t n)
+{
+    for (uint32_t i = (uint32_t)to->items.n; i < k->items.n && i < n; i++) {
+        const struct json *same = json_at(stored, i);
+
+        *vec_push(&to->items) = share_object(&to->arena, &k->items.at[i], same);
+        same = same ? same : &vec_last(&to->items);
+        if (k->made.n)
+            *vec_push(&to->made) = share_object(&to->arena, &k->made.at[i], same);
+    }
+}
+
 struct known_body *known_body_share(const struct known_body *k, const struct json *stored,
                                     void (*release)(void *held), void *held)
 {
@@ -475,11 +490,9 @@ struct known_body *known_body_share(const struct known_body *k, const struct jso
 
     arena_hold(&ret->arena, release, held);
     ret->held = held;
-    for (uint32_t i = 0; i < k->items.n; i++)
-        *vec_push(&ret->items) = share_object(&ret->arena, &k->items.at[i], json_at(stored, i));
-    for (uint32_t i = 0; i < k->made.n; i++)
-        *vec_push(&ret->made) = share_object(&ret->arena, &k->made.at[i], json_at(stored, i));
+    share_items(ret, k, stored, stored->n);
     ret->shared_bytes = ret->arena.held_bytes;
+    share_items(ret, k, stored, k->items.n); /* new ones, which the session did not store yet */
     count_known_bytes(ret);
     return ret;
 }

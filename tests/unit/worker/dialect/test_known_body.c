@@ -198,3 +198,31 @@ TEST(known_body, shared_messages_are_those_of_the_session_where_they_are_the_sam
     }
     done_said(&s);
 }
+
+/* What the session did not store yet is kept once, for the item and its message. */
+TEST(known_body, new_items_share_with_their_messages)
+{
+    struct said s = {.n = 0};
+    struct arena a = {0};
+    struct json stored;
+    struct known_body *shared;
+    struct known_part part;
+    int released = 0;
+
+    say_more(&s, SAID);
+    learn(&s, 1);
+    stored = *store(&s, &a, "7");
+    stored.n = SAID - 2;
+    shared = known_body_share(s.known, &stored, count_release, &released);
+    same_messages(s.known, shared, SAID);
+    known_body_state(shared, SAID, &part);
+    for (size_t k = 0; k < SAID; k++) {
+        const struct json *made = &part.messages.made[k], *item = &part.state.items[k];
+
+        cr_expect_eq(made->members, item->members, "%zu", k);
+        cr_expect_eq(made->members == stored.items[k].members, k < SAID - 2, "%zu", k);
+    }
+    known_body_release(shared);
+    arena_done(&a);
+    done_said(&s);
+}
