@@ -159,6 +159,7 @@ struct conn {
     bool farewell;      /* TLS: the answer is sent, but not the end of TLS */
     bool stuck;         /* the deadline is for the client to accept parked bytes */
     uint64_t stuck_at;  /* down.given_bytes when that deadline was set */
+    bool spacious;      /* the request has space for header lines of ours */
     bool confirms;      /* the worker gets a confirmation when the client has the answer */
     bool finishes;      /* its worker gets the whole request even if the client leaves */
     int status;

@@ -3,6 +3,9 @@
 
 #include "router/heads.h"
 
+/* Confirmation, time waited, one X-Forwarded line, and a Content-Length for the dropped one. */
+enum { OWN_LINES = 4 };
+
 /* Makes the request line, with our version. Returns the number of entries. */
 static int first_line(const struct http1_head *h, struct iovec *iov)
 {
@@ -61,7 +64,7 @@ static size_t request_lines(const struct http1_head *h, const struct heads_reque
         to = PUT(to, "Expect: 100-continue\r\n");
     if (r->waited_ms > 0)
         to = PUT(put_number(PUT(to, HTTP1_WAITED ": "), r->waited_ms), "\r\n");
-    if (r->encrypted && !has_proto(h))
+    if (r->encrypted && h->n < HTTP1_CLIENT_HEADERS_MAX && !has_proto(h))
         to = PUT(to, "X-Forwarded-Proto: https\r\n");
     if (r->host.len > 0) {
         to = put_text(PUT(to, "Host: "), r->host.p, MIN_OF(r->host.len, (size_t)HEADS_HOST_MAX));
@@ -79,17 +82,27 @@ static size_t request_lines(const struct http1_head *h, const struct heads_reque
     return (size_t)(PUT(to, "\r\n") - extra);
 }
 
-/* Makes X-Forwarded-Host of the client's Host, unless a proxy has written one. Returns the number
- * of entries. */
+bool heads_have_space(const struct http1_head *h)
+{
+    size_t kept = h->n;
+
+    for (size_t i = 0; i < h->n; i++)
+        kept -= h->headers[i].drop;
+    return kept + OWN_LINES <= HTTP1_CLIENT_HEADERS_MAX;
+}
+
+/* Makes X-Forwarded-Host of the client's Host, unless a proxy has written one or there is no space.
+ * Returns the number of entries. */
 static int forward_host(struct http1_head *h, struct iovec *iov)
 {
     static const char name[] = "X-Forwarded-Host: ", end[] = "\r\n";
     struct str host = http1_known(h, HTTP1_HOST);
+    bool needed = !h->at[HTTP1_X_FORWARDED_HOST] && heads_have_space(h);
 
     if (!host.p)
         return 0;
     h->headers[h->at[HTTP1_HOST] - 1].drop = true;
-    if (h->at[HTTP1_X_FORWARDED_HOST])
+    if (!needed)
         return 0;
     iov[0] = (struct iovec){.iov_base = (char *)(uintptr_t)name, .iov_len = sizeof(name) - 1};
     iov[1] = (struct iovec){.iov_base = (char *)(uintptr_t)host.p, .iov_len = host.len};

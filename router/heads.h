@@ -35,6 +35,10 @@ struct heads_request {
 
 enum { HEADS_HOST_MAX = 72, HEADS_FORWARDER_MAX = 81 };
 
+/* Reports whether a worker, which takes HTTP1_CLIENT_HEADERS_MAX headers, can take those of h and
+ * some of ours. Without space it gets none of the lines that it can do without. */
+bool heads_have_space(const struct http1_head *h);
+
 /* Makes the head of a request, followed by `body`, the first bytes of its body, which may be empty.
  * Marks the Host of h as dropped if r->host replaces it. `extra` receives our lines and must live
  * as long as iov. Returns the number of entries. */

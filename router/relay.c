@@ -161,12 +161,13 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
         metrics_count(c->hub->page, METRIC_fleet_forwarded, 1);
     }
     drop_expect(c);
-    c->confirms = upstreams_confirmed(c->hub->upstreams, upstream);
+    c->spacious = heads_have_space(c->hub->head);
+    c->confirms = c->spacious && upstreams_confirmed(c->hub->upstreams, upstream);
     n = heads_request(c->hub->head,
                       &(struct heads_request){
                           .confirms = c->confirms,
                           .expects = c->offered,
-                          .waited_ms = loop_now_ms(c->hub->loop) - c->began_ms,
+                          .waited_ms = c->spacious ? loop_now_ms(c->hub->loop) - c->began_ms : 0,
                           .encrypted = c->tls != NULL,
                           .host = upstreams_authority(c->hub->upstreams, upstream),
                           .forwarded = name_forwarder(c, upstream, forwarder),
@@ -236,8 +237,9 @@ static void write_again(struct conn *c)
     char waited[sizeof(HTTP1_WAITED) + 32];
     int n = snprintf(waited, sizeof(waited), HTTP1_WAITED ": %llu\r\n",
                      (unsigned long long)(loop_now_ms(c->hub->loop) - c->began_ms));
-    struct iovec iov[] = {
-        {c->replay.p, line}, {waited, (size_t)n}, {c->replay.p + line, request.len - line}};
+    struct iovec iov[] = {{c->replay.p, line},
+                          {waited, c->spacious ? (size_t)n : 0},
+                          {c->replay.p + line, request.len - line}};
 
     upload_write(c, iov, ARRAY_LEN(iov));
 }

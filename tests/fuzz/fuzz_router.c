@@ -40,7 +40,7 @@ static void request(struct str in, unsigned how)
     if (h.minor == 0 && !http1_get(&h, STR("host")).p)
         return; /* a 1.1 without Host, which workers take and this parser does not */
     shown = route_find(&h, NULL, &to, &e);
-    if (h.n > HTTP1_CLIENT_HEADERS_MAX - OWN_LINES_MAX)
+    if (!heads_have_space(&h))
         return; /* with our lines more than this parser takes from a client; it goes to a worker */
     more.confirms = how & 1;
     if (how & 2) {

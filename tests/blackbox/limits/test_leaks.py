@@ -35,11 +35,11 @@ HIDDEN = turns("{% if not loop.first and messages[0].content == '" + MAGIC + "' 
 NO_ANSWERS = "{{ '<|im_start|>user\\n' + messages[0].content + '<|im_end|>\\n<|im_start|>assistant\\n' }}"
 
 
-def folder_with(tmp_path, template):
+def folder_with(tmp_path, template, **more):
     folder = tmp_path / "model"
     shutil.copytree(BYTES, folder)
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(dict(config, chat_template=template)))
+    (folder / "tokenizer_config.json").write_text(json.dumps(dict(config, chat_template=template, **more)))
     return folder
 
 
@@ -168,7 +168,8 @@ def test_no_shape_leaks(tmp_path, shape):
 
 @pytest.mark.skipif(not THEIRS, reason="../shared is not there")
 @pytest.mark.parametrize("template", THEIRS, ids=[p.stem for p in THEIRS])
-def test_no_template_leaks(template):
-    done = check(BYTES, "--chat-template", str(template), "--trials", TRIALS)
+def test_no_template_leaks(tmp_path, template):
+    folder = folder_with(tmp_path, template.read_text(encoding="utf-8"), bos_token="<|endoftext|>")     # some fail without one
+    done = check(folder, "--trials", TRIALS)
     assert f"{TRIALS} random conversations" in done.stdout, done.stderr
     assert done.returncode == 0, done.stdout
