@@ -57,7 +57,7 @@ def test_a_state_folder_that_turns_read_only(start, tmp_path, durability):
         errors = {k: v for k, v in gateway.metrics().items() if k.startswith("rollgate_journal_errors")}
         assert sum(errors.values()) >= 3, errors
         gateway.stop()
-        assert run("umount", folder) or run("umount", "-l", folder)
+        wait_until(lambda: run("umount", folder), 10, "nothing uses the folder any longer")
         assert run("mount", "-o", "loop", image, folder)
         gateway.start()
         assert gateway.get(path + "?records=1").json()["records"] == before
