@@ -66,6 +66,18 @@ TEST(fleet_leaving, a_request_that_a_worker_of_a_leaving_node_hands_back_goes_to
     close_fleet(&f);
 }
 
+/* The worker resets its link to a request without a body, as the node leaves. Node b gets it. */
+static void hand_back(struct fleet *f)
+{
+    cr_assert(wait_for(f, f->door.fd, LIMIT_MS));
+    f->link = accept(f->door.fd, NULL, NULL);
+    leave_fleet(f);
+    node_resets(f);
+    wait_held(f, true);
+    set_owner(f, 0, B);
+    node_hears(f, B, "\r\n\r\n");
+}
+
 /* A worker's request has our headers, too. */
 TEST(fleet_leaving, a_request_with_the_most_headers_may_be_handed_back)
 {
@@ -78,13 +90,7 @@ TEST(fleet_leaving, a_request_with_the_most_headers_may_be_handed_back)
     (void)snprintf(text + n, sizeof(text) - (size_t)n, "\r\n");
     open_fleet(&f);
     ask(&f, text);
-    cr_assert(wait_for(&f, f.door.fd, LIMIT_MS));
-    f.link = accept(f.door.fd, NULL, NULL);
-    leave_fleet(&f);
-    node_resets(&f);
-    wait_held(&f, true);
-    set_owner(&f, 0, B);
-    node_hears(&f, B, "\r\n\r\n");
+    hand_back(&f);
     say(f.link, FOUND);
     expect(&f, "HTTP/1.1 200", "ok");
     close_fleet(&f);
@@ -97,13 +103,7 @@ TEST(fleet_leaving, an_old_client_whose_request_is_handed_back_gets_no_chunks)
 
     open_fleet(&f);
     ask(&f, "GET /sessions/w0-" ID " HTTP/1.0\r\nHost: localhost\r\n\r\n");
-    cr_assert(wait_for(&f, f.door.fd, LIMIT_MS));
-    f.link = accept(f.door.fd, NULL, NULL);
-    leave_fleet(&f);
-    node_resets(&f);
-    wait_held(&f, true);
-    set_owner(&f, 0, B);
-    node_hears(&f, B, "\r\n\r\n");
+    hand_back(&f);
     say(f.link, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
     cr_assert_str_eq(strstr(hear(&f, f.client, NULL), "\r\n\r\n"), "\r\n\r\nok");
     cr_assert_null(strstr(f.text, "chunked"));
