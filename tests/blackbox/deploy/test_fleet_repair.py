@@ -364,5 +364,6 @@ def test_a_node_gets_an_index_back_that_a_new_node_made_meanwhile(fleet):
         g.wait_until(lambda: fleet.owner(index) == "b", 20, "it is claimed back")
         refused = x.renew("x", [index, claim["epoch"], True])["refused"]
         assert refused[0][1] == "fenced" and refused[0][3] >= claim["epoch"], "it is for ever"
-    assert fleet.chat("b", session, "two").status == 200 and records(fleet, "b", session)[:1] == had[:1]
+    g.wait_until(lambda: fleet.chat("b", session, "two").status == 200, 20, "it goes on")
+    assert records(fleet, "b", session)[:1] == had[:1]
     wait_whole(fleet, session)
