@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""The reference pages of docs/, made from the tables of the code: settings.md, metrics.md, api.md and python-api.md.
+"""The reference pages of docs/, made from the tables of the code: settings.md, limits-table.md, metrics.md,
+api.md and python-api.md.
 
 usage: reference.py BINARY     writes the pages; BINARY is a built rollgate
 
-settings.md comes from `rollgate config --docs`, metrics.md from common/proc/metrics.def, api.md from the gateway's own
-/openapi.json and the examples in tests/data/api/examples.json, which tests/blackbox/first/test_api_page.py plays.
+settings.md comes from `rollgate config --docs`, limits-table.md from `rollgate config --limits`, metrics.md from
+common/proc/metrics.def, api.md from the gateway's own /openapi.json and the examples in
+tests/data/api/examples.json, which tests/blackbox/first/test_api_page.py plays.
 """
 import json
 import re
@@ -272,10 +274,12 @@ def steps():
 
 
 def write_pages(binary):
-    """Writes the three pages, with a gateway of its own for api.md."""
+    """Writes the pages, with a gateway of its own for api.md."""
     docs = ROOT / "docs"
-    told = subprocess.run([binary, "config", "--docs"], capture_output=True, text=True, check=True).stdout
-    (docs / "settings.md").write_text(settings_page(told))
+    settings, limits = (subprocess.run([binary, "config", what], capture_output=True, text=True, check=True).stdout
+                        for what in ("--docs", "--limits"))
+    (docs / "settings.md").write_text(settings_page(settings))
+    (docs / "limits-table.md").write_text(limits)
     (docs / "metrics.md").write_text(metrics_page((ROOT / "common/proc/metrics.def").read_text()))
     with tempfile.TemporaryDirectory() as folder:
         with socket.socket() as s:

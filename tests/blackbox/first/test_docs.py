@@ -109,7 +109,7 @@ def test_limits_page_is_what_the_binary_prints():
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
     told = subprocess.run([g.BINARY, "config", "--limits"], capture_output=True, text=True, timeout=20, check=True).stdout
-    assert page("limits-table.md") == told, "rollgate config --limits > docs/limits-table.md"
+    assert page("limits-table.md") == told, "scripts/docs --tables"
 
 
 def test_every_setting_that_begins_with_max_has_a_row_of_limits():
