@@ -95,6 +95,6 @@ void forgotten_restore(struct fleet_keeper *k)
     for (size_t i = 0; i < settled.n; i++)
         fleet_view_drop_gone(&k->view, settled.at[i]);
     if (settled.n > 0)
-        k->written_changes = 0; /* the file has them yet */
+        k->written_changes = 0; /* the file still has them */
     vec_done(&settled);
 }

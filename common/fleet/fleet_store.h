@@ -54,11 +54,11 @@
  * history, which changes with each failover and restart; 0: unknown) that had all records when the
  * owner compared them last. A claim without own records (`bare`) on another server sets `doubt`:
  * the time up to which the store proves that it has all. The new owner marks the sessions, then
- * renews with its server, which ends the doubt. A release, or the renewal of an owner that ends
- * (`left`), is proof that a server that has it has all, unless it lacks a later epoch that the
- * claiming node has seen. An owner that claims a forgotten place
- * again before it has read all is `bare`, too. If there is no entry then, the place is marked as
- * with `incomplete`: nobody knows which sessions it had.
+ * renews with its server, which ends the doubt. A server that has a release, or the renewal of an
+ * owner that ends (`left`), has all. The exception: it lacks a later epoch that the claiming node
+ * has seen. An owner that claims a forgotten place again before it has read all is `bare`, too. If
+ * there is no entry then, the place is marked as with `incomplete`: nobody knows which sessions it
+ * had.
  */
 
 enum { STORE_APPEND_MAX = 1 << 20 /* bytes of records per append, or one record */ };
