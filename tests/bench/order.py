@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 from scenes_kit import ROOT, g
+from fleet_kit import AS_ADMIN
 from stub_engines import StubEngine
 from turn import PROSE, models
 
@@ -34,7 +35,9 @@ class Agent:
     """A session in one dialect on a kept connection; each answer is sent back as it came."""
 
     def __init__(self, gate, dialect, **more):
-        self.path = f"/sessions/{gate.post('/sessions', {}).json()['session_id']}/v1/{dialect}"
+        session = gate.post("/sessions", {}, headers=AS_ADMIN).json()
+        self.headers = {"Content-Type": "application/json", "x-api-key": session.get("api_key") or "none"}
+        self.path = f"/sessions/{session['session_id']}/v1/{dialect}"
         self.c = http.client.HTTPConnection("127.0.0.1", gate.port, timeout=600)
         self.more, self.history = {"tools": TOOLS[dialect], "max_tokens": 400, **more}, []
         self.list = "input" if dialect == "responses" else "messages"
@@ -44,7 +47,7 @@ class Agent:
     def turn(self, text):
         self.history.append({"role": "user", "content": text})
         body = json.dumps({"model": "m", self.list: self.history, **self.more})
-        self.c.request("POST", self.path, body, {"Content-Type": "application/json"})
+        self.c.request("POST", self.path, body, self.headers)
         answer = self.c.getresponse()
         told = answer.read()
         if answer.status != 200:
