@@ -12,14 +12,16 @@
 /* Holds the new path before the old one is let go, so that shared payloads stay in memory. */
 void plan_hold(struct plan *p, struct checkpoint *t)
 {
-    payload_hold_path(p->session, t);
+    if (t)
+        payload_hold(t->payload);
     plan_let(p);
     p->held = t;
 }
 
 void plan_let(struct plan *p)
 {
-    payload_release_path(p->held);
+    if (p->held)
+        payload_release(p->held->payload);
     p->held = NULL;
     if (p->compared)
         recall_done(p->compared);
@@ -33,11 +35,15 @@ int plan_check_open(const struct plan *p, struct err *e)
 
 int plan_read_path(struct plan *p, struct err *e)
 {
-    struct recall r = {.session = p->session, .open_only = true};
+    struct recall r = {.session = p->session, .holds = true, .open_only = true};
     int rc;
 
+    if (!p->held || p->held->payload->leads)
+        return plan_check_open(p, e);
     recall_path(&r, p->held);
     rc = recall_read(&r, e);
+    if (rc == 0 && !p->held->text)
+        payload_lead(p->held);
     recall_done(&r);
     return plan_check_open(p, e) ? -1 : rc;
 }

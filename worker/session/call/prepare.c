@@ -377,7 +377,7 @@ static void find_stored(struct session *s, struct plan *p)
 {
     if (!p->parent || p->text)
         return;
-    p->made.stored = checkpoint_parts(p->parent, p->arena, &p->made.stored_parts);
+    p->made.stored = checkpoint_parts(&s->forest, p->parent, p->arena, &p->made.stored_parts);
     p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
     p->made.audits = audit_is_due(s->store);
 }

@@ -230,15 +230,27 @@ static struct token_span *put_run(const struct context_run *r, uint32_t n, struc
     return end;
 }
 
+/* Each checkpoint points to its parent, which in an idle session costs a cache miss each time.
+ * Because most checkpoints were made one after the other, the parents are prefetched. */
+enum { FETCHED_AHEAD = 16 };
+
 /* Goes through the path like checkpoint_copy. */
-struct token_span *checkpoint_parts(const struct checkpoint *t, struct arena *a, size_t *ret_n)
+struct token_span *checkpoint_parts(const struct forest *f, const struct checkpoint *t,
+                                    struct arena *a, size_t *ret_n)
 {
     uint32_t limit = t->total;
     size_t most = 0;
     struct token_span *all, *first;
 
-    for (const struct checkpoint *u = t; u; u = u->parent)
+    for (const struct checkpoint *u = t; u; u = u->parent) {
+        struct checkpoint **at = &f->checkpoints.at[u->id];
+
+        if (u->id >= FETCHED_AHEAD) {
+            __builtin_prefetch(at[-FETCHED_AHEAD]);
+            __builtin_prefetch(at[-FETCHED_AHEAD / 2]->payload);
+        }
         most += 2 + u->context.depth;
+    }
     all = arena_alloc(a, (most + 1) * sizeof(*all));
     first = all + most;
     for (; t; t = t->parent) {

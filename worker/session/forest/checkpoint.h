@@ -239,9 +239,10 @@ uint32_t context_run_common(const struct context_run *r, struct token_span ids);
 /* Returns the number of the run's ids, including those of its bases. */
 uint32_t context_run_length(const struct context_run *r);
 
-/* Returns the t->total ids of the path that ends in t as parts in its payloads, none of which is
- * empty. The array is in the arena, with space for one part more. *ret_n: number of parts. */
-struct token_span *checkpoint_parts(const struct checkpoint *t, struct arena *a, size_t *ret_n);
+/* Returns the t->total ids of the path of f that ends in t as parts in its payloads, none of which
+ * is empty. The array is in the arena, with space for one part more. *ret_n: number of parts. */
+struct token_span *checkpoint_parts(const struct forest *f, const struct checkpoint *t,
+                                    struct arena *a, size_t *ret_n);
 
 /* Writes the t->total ids of the path that ends in t. */
 void checkpoint_copy(const struct checkpoint *t, int32_t *out);

@@ -456,6 +456,7 @@ static int make_payloads(struct session *s, struct commit *c, struct context_run
         at = take_bulk(t, p, at);
         f->top_id = take_top(f->top_id, checkpoint_ids(t), t->n);
         t->context = *run;
+        payload_lead_new(t);
     }
     take_told(s, c);
     return 0;

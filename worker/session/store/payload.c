@@ -6,9 +6,15 @@
  *                      ^                               |
  *                      `---------- recall.c -----------'   reads the records again
  *
- * A payload stays while it is held (a running call holds its path's, by payload_hold_path), and if
- * its record does not contain all of it (fixed). Ids of a path may only be read after a recall
- * (recall.h). */
+ * A payload stays while it is held, and if its record does not contain all of it (fixed). Ids of a
+ * path may only be read after a recall (recall.h).
+ *
+ * The payload of an answer holds those of the path before it (payload_lead), so a call holds a path
+ * by its end, however long it is, and a path is evicted from its end on:
+ *
+ *   [first] <--holds-- [next] <--holds-- [last] <--holds-- a running call
+ *                                               |
+ *                          no call: it is in the order of use, and evicting it releases [next] */
 
 #include "worker/session/store/payload.h"
 
@@ -125,6 +131,31 @@ static void free_bytes(struct payload *p)
     p->bytes = NULL;
 }
 
+/* Releases what an evicted payload held. It was used when the evicted one was. */
+static void release_older(struct payload *p, uint64_t used)
+{
+    payload_release(p);
+    if (!list_holds(&p->lru))
+        return;
+    p->used = used;
+    list_remove(&p->lru);
+    list_prepend(&p->session->store->payload_lru, &p->lru);
+}
+
+static void end_lead(struct payload *p)
+{
+    const struct checkpoint *t = p->leads;
+
+    p->leads = NULL;
+    if (t->parent)
+        release_older(t->parent->payload, p->used);
+    EACH_CONTEXT_RUN(run, t)
+    {
+        if (run->payload != p)
+            release_older(run->payload, p->used);
+    }
+}
+
 void payload_evict(struct payload *p)
 {
     struct session *s = p->session;
@@ -135,6 +166,8 @@ void payload_evict(struct payload *p)
     s->payload_bytes -= p->size;
     s->payload_evicted += p->size;
     s->store->totals->payload_evictions++;
+    if (p->leads)
+        end_lead(p);
     session_account(s);
 }
 
@@ -197,42 +230,28 @@ void payload_release(struct payload *p)
     payload_touch(p);
 }
 
-/* Each checkpoint points to its parent, which in an idle session costs a cache miss each time.
- * Because most checkpoints were made one after the other, the parents are prefetched. */
-enum { FETCHED_AHEAD = 16 };
-
-#define FETCH_ABOVE(s, t)                                               \
-    do {                                                                \
-        struct checkpoint **at_ = &(s)->forest.checkpoints.at[(t)->id]; \
-        if ((t)->id >= FETCHED_AHEAD) {                                 \
-            __builtin_prefetch(at_[-FETCHED_AHEAD]);                    \
-            __builtin_prefetch(at_[-FETCHED_AHEAD / 2]->payload);       \
-        }                                                               \
-    } while (0)
-
-/* All payloads of the path stay until payload_release_path. */
-void payload_hold_path(const struct session *s, const struct checkpoint *t)
+void payload_lead(struct checkpoint *t)
 {
-    for (; t; t = t->parent) {
-        FETCH_ABOVE(s, t);
-        if (checkpoint_lies_apart(t))
-            payload_hold(t->payload);
+    for (; t && !t->payload->leads; t = t->parent) {
+        t->payload->leads = t;
+        if (t->parent)
+            payload_hold(t->parent->payload);
         EACH_CONTEXT_RUN(run, t)
         {
-            payload_hold(run->payload);
+            if (run->payload != t->payload)
+                payload_hold(run->payload);
         }
     }
 }
 
-/* NULL is an empty path. */
-void payload_release_path(const struct checkpoint *t)
+void payload_lead_new(struct checkpoint *t)
 {
-    for (; t; t = t->parent) {
-        if (checkpoint_lies_apart(t))
-            payload_release(t->payload);
-        EACH_CONTEXT_RUN(run, t)
-        {
-            payload_release(run->payload);
-        }
+    if (t->n == 0 || (t->parent && !t->parent->payload->leads))
+        return;
+    EACH_CONTEXT_RUN(run, t)
+    {
+        if (!run->payload->bytes)
+            return;
     }
+    payload_lead(t);
 }

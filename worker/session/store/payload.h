@@ -54,11 +54,14 @@ struct payload {
     uint64_t call; /* number of its call: the record must have the same */
     uint32_t size;
     uint32_t record; /* number of its record in the session */
-    /* number of holders: running calls, and recalls in progress */
+    /* number of holders: running calls, recalls in progress, and payloads that lead */
     uint32_t held;
     bool fixed;  /* cannot be evicted, because the record alone does not contain all of it */
     bool wanted; /* a recall that is collecting missing payloads has this one already */
     struct payload_reading *reading; /* owned; NULL: it is not being read back */
+    /* its answer, if it holds what reading the path to that answer needs: all of it is in memory as
+     * long as this payload is; NULL: it holds nothing */
+    const struct checkpoint *leads;
 };
 
 /* Rounds up to a multiple of 4, where a part of a payload begins. */
@@ -90,7 +93,7 @@ struct call_bulk;
 struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_t piece,
                                  bool fixed);
 
-/* Evicts a payload, which must be in the store's order of use and therefore not held. */
+/* Evicts the first payload in the store's order of use, which is not held. */
 void payload_evict(struct payload *p);
 
 /* The first makes memory for the bytes of an evicted payload that is read back; it counts as the
@@ -114,8 +117,11 @@ void payload_drop_bytes(struct payload *p);
 void payload_hold(struct payload *p);
 void payload_release(struct payload *p);
 
-/* Holds the whole path that ends in t, like a running call. t may be NULL. */
-void payload_hold_path(const struct session *s, const struct checkpoint *t);
-void payload_release_path(const struct checkpoint *t);
+/* Lets the payload of t, and each before it, hold the payloads of the path before it until it is
+ * evicted. All of the path must be in memory, and have ids. */
+void payload_lead(struct checkpoint *t);
+
+/* Does that for a new answer whose parent and context are set, if the path is in memory. */
+void payload_lead_new(struct checkpoint *t);
 
 #endif

@@ -96,7 +96,7 @@ static void same_parts(const struct checkpoint *t, const int32_t *ids)
     struct arena a = {0};
     struct token_parts p = {.n = t->total};
 
-    p.parts = checkpoint_parts(t, &a, &p.n_parts);
+    p.parts = checkpoint_parts(&t->payload->session->forest, t, &a, &p.n_parts);
     token_parts_copy(p, 0, p.n, x);
     cr_assert_arr_eq(x, ids, t->total * sizeof(*x));
     for (uint32_t from = 0; from + 7 <= t->total; from += 97) {

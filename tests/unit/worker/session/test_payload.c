@@ -6,7 +6,9 @@
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/call/session_call.h"
+#include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/forest.h"
+#include "worker/session/store/payload.h"
 #include "worker/session/store/remains.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_totals.h"
@@ -164,6 +166,88 @@ TEST(payload, the_coldest_goes_first)
     cr_expect_eq(ask_longer(&w, 2, 'A' + 2), 0);
     cr_expect_eq(w.times, 1);
     cr_expect_eq(w.read, 1);
+    kit_done(&w.k);
+}
+
+enum { TURNS = 12 };
+
+/* Plays TURNS turns that continue each other. `ask` becomes the request of the next one. */
+static void play_path(struct world *w, struct buf *ask)
+{
+    buf_puts(ask, "[{\"role\":\"user\",\"content\":\"path\"}");
+    for (int i = 0; i < TURNS; i++) {
+        buf_printf(ask, "]%c", 0);
+        cr_assert_geq(kit_turn(&w->k, ask->p, "step"), 0);
+        ask->len -= 2;
+        buf_puts(ask, ",{\"role\":\"assistant\",\"content\":\"step\"},"
+                      "{\"role\":\"user\",\"content\":\"next\"}");
+    }
+    buf_printf(ask, "]%c", 0);
+}
+
+/* Returns how many of the path's last answers are not in memory. All others must be. */
+static uint32_t absent_at_end(const struct world *w)
+{
+    const struct checkpoint *t = vec_last(&w->k.s->forest.checkpoints);
+    uint32_t n = 0;
+
+    for (; t && !t->payload->bytes; t = t->parent)
+        n++;
+    for (; t; t = t->parent)
+        cr_assert(t->payload->bytes);
+    return n;
+}
+
+TEST(payload, a_path_leaves_from_its_end_on)
+{
+    struct world w;
+    struct session_plan *p, *also;
+    struct buf ask = {0};
+
+    world_init(&w, NULL);
+    play_path(&w, &ask);
+    p = kit_ask(&w.k, ask.p, NULL);
+    also = kit_ask(&w.k, ask.p, NULL);
+    cr_assert(p && also);
+    cr_expect_eq(session_evict(w.k.store, 0, SIZE_MAX), BRANCHES + 1);
+    cr_expect_eq(absent_at_end(&w), 0);
+    session_release(w.k.store, p);
+    cr_expect_eq(session_evict(w.k.store, 0, SIZE_MAX), 0, "the other call runs");
+    session_pin(w.k.s);
+    session_release(w.k.store, also);
+    for (uint32_t i = 1; i <= 3; i++) {
+        cr_expect_eq(session_evict(w.k.store, 0, 1), 1);
+        cr_expect_eq(absent_at_end(&w), i);
+    }
+    p = kit_ask(&w.k, ask.p, NULL);
+    cr_assert(p);
+    cr_expect_eq(w.read, 3);
+    cr_expect_eq(session_evict(w.k.store, 0, SIZE_MAX), 0);
+    cr_assert_eq(kit_answer(&w.k, p, "end", false), 0);
+    cr_expect_eq(session_evict(w.k.store, 0, SIZE_MAX), TURNS + 1);
+    cr_expect_eq(absent_at_end(&w), TURNS + 1);
+    cr_expect_eq(w.k.s->payload_bytes, 0);
+    session_unpin(w.k.store, w.k.s);
+    buf_done(&ask);
+    kit_done(&w.k);
+}
+
+/* A branch that was used lately keeps the beginning that it shares with one that was not. */
+TEST(payload, a_shared_beginning_leaves_with_its_last_branch)
+{
+    struct world w;
+    struct checkpoint **all;
+
+    world_init(&w, NULL);
+    session_pin(w.k.s);
+    all = w.k.s->forest.checkpoints.at;
+    session_release(w.k.store, run_on(&w, BRANCHES + 1)); /* uses the first answer */
+    cr_expect_eq(session_evict(w.k.store, 0, BRANCHES - 1), BRANCHES - 1);
+    cr_expect(all[0]->payload->bytes && all[BRANCHES]->payload->bytes);
+    cr_expect_eq(session_evict(w.k.store, 0, 1), 1);
+    cr_expect(all[0]->payload->bytes && !all[BRANCHES]->payload->bytes);
+    cr_expect_eq(session_evict(w.k.store, 0, SIZE_MAX), 1);
+    session_unpin(w.k.store, w.k.s);
     kit_done(&w.k);
 }
 
