@@ -23,6 +23,7 @@ enum {
     SEND_PER_TURN = 192 * 1024,
     CONNECT_TIMEOUT_MS = 5000,
     IDLE_MAX = 64,
+    HEAD_REST = 160 /* space for the rest of a request's head */
 };
 
 enum http_phase { PHASE_CONNECT, PHASE_FIRST, PHASE_BODY };
@@ -379,7 +380,7 @@ static int take_head(struct http_conn *n, struct http_call *call, const struct h
 static int read_head(struct http_conn *n, struct http_call *call, struct str *in)
 {
     bool direct = n->in.len == 0;
-    struct http1_head *h = mem_alloc(sizeof(*h));
+    struct http1_head *h = &n->client->head;
     struct err e;
     struct str text = *in;
     size_t before = n->in.len, used;
@@ -405,7 +406,6 @@ static int read_head(struct http_conn *n, struct http_call *call, struct str *in
         buf_done(&n->in);
         n->seen_bytes = 0;
     }
-    free(h);
     return rc;
 }
 
@@ -572,6 +572,7 @@ static void write_head(struct http_call *call, const struct http_request *r)
     const struct url *u = &call->client->url;
     struct buf *b = &call->out;
 
+    buf_reserve(b, strlen(call->client->url_text) + r->path.len + r->headers.len + HEAD_REST);
     buf_printf(b, "%s %.*s%.*s HTTP/1.1\r\nhost: %.*s\r\n", r->method, (int)u->prefix.len,
                u->prefix.p ? u->prefix.p : "", (int)r->path.len, r->path.p, (int)u->authority.len,
                u->authority.p);

@@ -64,6 +64,7 @@ struct http_client {
     size_t n_idle, n_conns;
     int connect_error; /* errno of the last try to connect; 0: it succeeded, or there was none */
     char *scratch;     /* SCRATCH_BYTES, shared: used only within one callback */
+    struct http1_head head; /* shared like `scratch` */
 };
 
 enum {

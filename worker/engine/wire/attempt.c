@@ -38,6 +38,7 @@ enum {
     BODY_PER_TOP = 512,      /* additional bytes for each alternative of a token */
     BODY_TOKENS = 64 * 1024, /* number of tokens if none is given (kind openai) */
     LATE_END_MS = 1000,      /* time in which the connection should end after the last event */
+    HEADERS_USUAL = 512,     /* space for the headers that a request usually has */
 };
 
 struct engine_attempt {
@@ -463,6 +464,8 @@ void *remote_start(void *replica, const struct engine_request *q,
     struct http_request h = {.method = "POST"};
     struct buf headers = {0};
 
+    (void)buf_reserve(&headers, HEADERS_USUAL);
+    remote_rid(&s.id, q);
     a->remote = r;
     a->req = q;
     a->held = q->held;
@@ -481,12 +484,9 @@ void *remote_start(void *replica, const struct engine_request *q,
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));
     a->by.rank = add_rank(r, q, &headers);
-    if (s.id.len == 0)
-        remote_rid(&s.id, q);
     if (r->wire->sends_request_id)
         remote_add_header(&headers, "x-request-id: ", buf_str(&s.id));
-    reading_expect_id(a->reading, buf_str(&s.id));
-    buf_done(&s.id);
+    reading_expect_id(a->reading, &s.id);
     buf_add_str(&headers, q->trace);
     h.path = str_cstr(s.path);
     h.headers = buf_str(&headers);

@@ -95,8 +95,10 @@ static void write_request(const struct remote *r, const struct engine_request *q
     uint32_t seed = seed_of(s, q);
 
     (void)r;
-    buf_printf(&send->id, "%u", seed);
+    buf_clear(&send->id);
+    buf_add_u64(&send->id, seed);
     send->path = "/completion";
+    wire_reserve(send, q->prompt.n);
     send->stream = false;
     json_out_obj(&o);
     json_out_key(&o, "prompt");

@@ -279,16 +279,6 @@ static struct str text_of(const struct engine_request *q, struct str key)
     return (struct str){0};
 }
 
-/* Writes the request's id, which SGLang reads only from the body. */
-static void write_rid(struct json_out *o, const struct engine_request *q)
-{
-    struct buf rid = {0};
-
-    remote_rid(&rid, q);
-    json_out_member_str(o, "rid", buf_str(&rid));
-    buf_done(&rid);
-}
-
 /* Writes the request's fields in their order; ours replace theirs. The model is the upstream's own
  * name for it: a pool's name is unknown there. */
 static void write_request(const struct remote *r, const struct engine_request *q,
@@ -321,7 +311,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     for (size_t i = 0; asks[i]; i++)
         json_out_member_bool(&o, asks[i], true);
     if (asks == asks_sglang || asks == asks_sglext)
-        write_rid(&o, q);
+        json_out_member_str(&o, "rid", buf_str(&send->id)); /* SGLang reads only this one */
     json_out_member_bool(&o, "stream", send->stream);
     if (send->stream) {
         json_out_member_raw(&o, "stream_options", STR("{\"include_usage\":true}"));

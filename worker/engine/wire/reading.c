@@ -19,7 +19,6 @@
 
 #include "common/base/mem.h"
 #include "common/base/vec.h"
-#include "common/net/sse.h"
 #include "worker/engine/pool/engine_request.h"
 #include "worker/engine/pool/engine_result.h"
 #include "worker/engine/wire/npy.h"
@@ -441,7 +440,7 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
     int rc = READING_MORE;
 
     while (rc == READING_MORE) {
-        int item = sse_next(r->sse, &bytes, &data, e);
+        int item = sse_next(&r->sse, &bytes, &data, e);
 
         if (item == SSE_MORE)
             return READING_MORE;
@@ -458,14 +457,13 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
                             const struct engine_request *q,
                             void (*delta)(void *ctx, const struct engine_delta *d), void *ctx)
 {
-    struct reading *r = mem_zalloc(sizeof(*r));
+    struct reading *r = mem_alloc(sizeof(*r));
 
     *r = (struct reading){.remote = remote, .wire = wire, .req = q, .delta = delta, .ctx = ctx};
     r->text = wire->text ? upstream_text_new() : NULL;
-    r->sse = mem_zalloc(sizeof(*r->sse));
-    r->sse->max_event = wire->text ? UPSTREAM_EVENT_MAX : EVENT_MAX;
+    r->sse.max_event = wire->text ? UPSTREAM_EVENT_MAX : EVENT_MAX;
     if (q->indexer.wanted)
-        r->sse->max_event = SIZE_MAX; /* the kept data is limited elsewhere */
+        r->sse.max_event = SIZE_MAX; /* the kept data is limited elsewhere */
     reply_init(&r->reply, q->top_logprobs, q->held);
     r->rows.arena.sum = r->told_arena.sum = r->doc_arena.sum = q->held;
     r->reply.support.wanted = q->support;
@@ -496,7 +494,6 @@ void reading_free(struct reading *r)
     arena_done(&r->told_arena);
     arena_done(&r->doc_arena);
     upstream_text_free(r->text);
-    free(r->sse);
     free(r->versions);
     free(r);
 }

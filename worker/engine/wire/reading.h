@@ -40,10 +40,10 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
  * were asked for. */
 void reading_expect(struct reading *r, uint8_t mode, enum logprob_basis basis, bool experts);
 
-/* Sets, before the first byte, the end of the answer's id (empty: it has none), and whether answers
- * of this form have returned the id before. If so, any different id belongs to a different request.
- * Otherwise only a different id in our form does (remote_is_rid). */
-void reading_expect_id(struct reading *r, struct str id);
+/* Sets, before the first byte, the end of the answer's id (moved; empty: it has none), and whether
+ * answers of this form have returned the id before. If so, any different id belongs to a different
+ * request. Otherwise only a different id in our form does (remote_is_rid). */
+void reading_expect_id(struct reading *r, struct buf *id);
 void reading_expect_echo(struct reading *r, bool echoes);
 
 /* Reports whether the answer has returned the id. */

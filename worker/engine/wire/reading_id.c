@@ -7,9 +7,10 @@
 #include "worker/engine/wire/reading_internal.h"
 #include "worker/engine/wire/remote.h"
 
-void reading_expect_id(struct reading *r, struct str id)
+void reading_expect_id(struct reading *r, struct buf *id)
 {
-    buf_set(&r->id, id);
+    r->id = *id;
+    *id = (struct buf){0};
 }
 
 void reading_expect_echo(struct reading *r, bool echoes)

@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 #include "common/codec/json.h"
+#include "common/net/sse.h"
 #include "worker/engine/pool/engine_result.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"
 
 struct remote;
-struct sse;
 struct upstream_text;
 struct wire;
 
@@ -26,7 +26,7 @@ struct reading {
     void *ctx;
     struct reply reply;
     struct fields fields;
-    struct sse *sse;    /* owned */
+    struct sse sse;
     struct buf id;      /* expected end of the answer's id; empty: none */
     bool echoes;        /* any different id belongs to a different request */
     bool echoed;        /* the answer had the expected id */

@@ -163,8 +163,8 @@ const struct engine_target *remote_target(const struct remote *r)
 
 void remote_rid(struct buf *b, const struct engine_request *q)
 {
-    buf_add_str(b, q->session_id);
-    buf_printf(b, ":%llu.%u.%u.", (unsigned long long)q->call, q->answer, q->attempt);
+    buf_printf(b, "%.*s:%llu.%u.%u.", (int)q->session_id.len, q->session_id.p,
+               (unsigned long long)q->call, q->answer, q->attempt);
 }
 
 bool remote_is_rid(struct str id)

@@ -33,7 +33,7 @@ struct wire_send {
     const char *path;
     struct buf body;
     VEC(struct http_insert) inserts; /* pictures, which are not copied into the body */
-    struct buf id; /* end of the id that the answer returns; empty: that of remote_rid */
+    struct buf id; /* end of the id that the answer returns: that of remote_rid before `write` */
     bool stream;
 };
 

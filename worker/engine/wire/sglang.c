@@ -156,12 +156,11 @@ static void write_request(const struct remote *r, const struct engine_request *q
     const struct engine_facts *facts = remote_facts(r);
     struct json_out o = json_out_to(&send->body);
     int64_t rank = remote_rank_of(r, q);
-    struct buf rid = {0};
 
     send->path = "/generate";
-    remote_rid(&rid, q);
+    wire_reserve(send, q->prompt.n);
     json_out_obj(&o);
-    json_out_member_str(&o, "rid", buf_str(&rid));
+    json_out_member_str(&o, "rid", buf_str(&send->id));
     json_out_key(&o, "input_ids");
     wire_ids(&o, q->prompt);
     write_images(send, &o, q);
@@ -187,7 +186,6 @@ static void write_request(const struct remote *r, const struct engine_request *q
     }
     engine_extra_write(&o, q->sampling->engine_extra);
     json_out_end_obj(&o);
-    buf_done(&rid);
 }
 
 static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)

@@ -202,6 +202,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     if (remote_options(r)->routed_experts &&
         (remote_route(r) == ROUTE_COMPLETIONS || remote_streams_lose_experts(r)))
         send->stream = false; /* streams of this route never have experts */
+    wire_reserve(send, q->prompt.n);
     json_out_obj(&o);
     if (remote_route(r) == ROUTE_GENERATE) {
         send->path = "/inference/v1/generate";

@@ -10,6 +10,7 @@
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/codec/json.h"
+#include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_write.h"
 #include "worker/text/tokens/span.h"
 
@@ -188,6 +189,15 @@ static void add_block(struct buf *b, struct token_span block, size_t rest)
 
     end = wide_able() ? write_ids_wide(p, block) : write_ids(p, block);
     b->len += (size_t)(end - p);
+}
+
+void wire_reserve(struct wire_send *s, size_t n)
+{
+    enum { ID_USUAL = 5, BESIDES = 1024 };
+
+    size_t slack = MIN_OF(n, (size_t)ID_BLOCK) * (ID_MOST - ID_USUAL); /* for add_block */
+
+    (void)buf_reserve(&s->body, n * ID_USUAL + slack + BESIDES);
 }
 
 /* Expects of the ids that follow that they are as long as those before, and reserves an eighth more
