@@ -20,7 +20,6 @@
 #include <string.h>
 
 #include "common/base/cancel.h"
-#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/json_merge.h"
@@ -106,13 +105,22 @@ static inline char peek_byte(struct json_reader *r)
     return r->at < r->end ? *r->at : 0;
 }
 
+/* Doubles the stack of values. */
+static void grow_stack(struct json_reader *r)
+{
+    struct json *grown = mem_realloc_array(r->grown, r->cap * 2, sizeof(*r->stack));
+
+    if (!r->grown)
+        memcpy(grown, r->stack, r->n * sizeof(*r->stack));
+    r->stack = r->grown = grown;
+    r->cap *= 2;
+}
+
 /* Adds a slot to the stack of values whose container is open. */
 static inline struct json *push_value(struct json_reader *r)
 {
-    if (r->n == r->cap) {
-        r->cap = r->cap ? r->cap * 2 : 64;
-        r->stack = mem_realloc_array(r->stack, r->cap, sizeof(*r->stack));
-    }
+    if (RG_UNLIKELY(r->n == r->cap))
+        grow_stack(r);
     return &r->stack[r->n++];
 }
 
@@ -232,7 +240,6 @@ static struct json *move_values(struct json_reader *r, size_t base)
     struct json *items = NULL;
 
     if (bytes) {
-        CHECK(r->stack);
         items = arena_alloc(r->arena, bytes);
         memcpy(items, &r->stack[base], bytes);
     }
@@ -417,7 +424,6 @@ static int end_object(struct json_reader *r, size_t base, struct json *ret)
         *ret = (struct json){.kind = JSON_OBJECT};
         return 0;
     }
-    CHECK(r->stack);
     members = (struct json_member *)(void *)(r->stack + base);
     n = json_merge_keys(members, n, &r->twice);
     if (r->once && r->twice.kind != JSON_NULL)
@@ -530,7 +536,7 @@ static int read_known_object(struct json_reader *r, const struct json_known *k, 
 static int parse_text(struct json_reader *r, struct str text, const struct json_known *known,
                       const struct json **ret)
 {
-    struct json *v = arena_alloc(r->arena, sizeof(*v));
+    struct json *v = arena_alloc(r->arena, sizeof(*v)), few[64];
     size_t valid = utf8_valid_len(text);
     int rc;
 
@@ -543,11 +549,14 @@ static int parse_text(struct json_reader *r, struct str text, const struct json_
         return err_set(r->e, ERR_INVALID, "JSON: longer than 2 GB");
     if (valid != text.len)
         return json_fail(r, r->start + valid, "invalid UTF-8");
+    r->stack = few;
+    r->cap = ARRAY_LEN(few);
     rc = known ? read_known_object(r, known, v) : read_any_value(r, v);
     skip_json_space(r);
     if (rc == 0 && r->at != r->end)
         rc = json_fail(r, r->at, "text after the value");
-    free(r->stack);
+    free(r->grown);
+    r->stack = NULL;
     if (r->has_surrogate)
         v->flags |= JSON_SURROGATE;
     if (rc == 0)

@@ -21,7 +21,8 @@ struct json_reader {
     const char *start, *at, *end;
     size_t before; /* bytes of the text before `start` */
     struct arena *arena;
-    struct json *stack;
+    struct json *stack; /* that of parse_text until it is full, then `grown` */
+    struct json *grown; /* own, or NULL */
     size_t n, cap;
     char *out; /* where the next decoded string is written; NULL until a string has escapes */
     unsigned depth;

@@ -204,16 +204,23 @@ static inline const char *quick_item(const struct bulk *b, const char *p, float 
     return p + __builtin_ctz(mask) + 1;
 }
 
-/* Reserves capacity for a chunk of ids. Returns the position of the next one. */
-static int32_t *reserve_ids(const struct bulk *b)
+/* Reserves capacity for a chunk. */
+static void reserve_chunk(const struct bulk *b)
 {
-    vec_reserve(b->ids, JSON_WIDE_ITEMS);
+    if (b->kind != INTS)
+        vec_reserve(b->logprobs, JSON_WIDE_ITEMS);
+    if (b->kind != FLOATS)
+        vec_reserve(b->ids, JSON_WIDE_ITEMS);
+}
+
+/* Return the position of the next item. */
+static int32_t *next_id(const struct bulk *b)
+{
     return b->ids->at + b->ids->n;
 }
 
-static float *reserve_logprobs(const struct bulk *b)
+static float *next_logprob(const struct bulk *b)
 {
-    vec_reserve(b->logprobs, JSON_WIDE_ITEMS);
     return b->logprobs->at + b->logprobs->n;
 }
 
@@ -221,13 +228,14 @@ static float *reserve_logprobs(const struct bulk *b)
  * their number, as json_wide_ints does. */
 static size_t chunk_items(const struct json_scan *s, const struct bulk *b, const char **p)
 {
+    reserve_chunk(b);
     if (b->kind == INTS)
-        return (s->wide ? json_wide_ints : chunk_ints)(p, s->end, reserve_ids(b));
+        return (s->wide ? json_wide_ints : chunk_ints)(p, s->end, next_id(b));
     if (!s->wide)
         return 0;
     if (b->kind == FLOATS)
-        return json_wide_floats(p, s->end, reserve_logprobs(b));
-    return json_wide_triples(p, s->end, reserve_logprobs(b), reserve_ids(b));
+        return json_wide_floats(p, s->end, next_logprob(b));
+    return json_wide_triples(p, s->end, next_logprob(b), next_id(b));
 }
 
 /* Adds the n new items to the count. Drops those of them with an index below `from`. */
@@ -269,6 +277,8 @@ static inline void scan_run(struct json_scan *s, const struct bulk *b)
 {
     const char *p = s->at;
 
+    if (s->end - p >= RUN_SLACK)
+        reserve_chunk(b);
     while (s->end - p >= RUN_SLACK) {
         float logprob = 0;
         int32_t id = 0;
