@@ -13,7 +13,8 @@
 #include "common/base/buf.h"
 #include "common/base/check.h"
 
-enum { LOG_LINE_MAX = 4096 };
+/* LINE_USUAL: space that most lines need. */
+enum { LOG_LINE_MAX = 4096, LINE_USUAL = 512 };
 
 static struct {
     const char *role;
@@ -206,6 +207,7 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
 
     if (level > setup.max || !passes_limit(msg, &dropped))
         return;
+    (void)buf_reserve(&b, LINE_USUAL);
     add_head(&b, level, msg);
     if (scope && scope->session.len)
         add_field(&b, &LOG_S("session", scope->session));

@@ -171,12 +171,10 @@ void logprob_entry(struct json_out *o, const struct token_logprob *lp)
 
 void write_id(struct json_out *o, const char *prefix, struct str id)
 {
-    struct buf b = {0};
-
-    buf_puts(&b, prefix);
-    buf_add_str(&b, id);
-    json_out_str(o, buf_str(&b));
-    buf_done(&b);
+    json_out_raw(o, STR("\""));
+    buf_puts(o->b, prefix);
+    buf_add_str(o->b, id);
+    buf_add_c(o->b, '"');
 }
 
 /* Doubles the capacity if needed. The old bytes stay in the arena. */

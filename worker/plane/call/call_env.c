@@ -68,6 +68,7 @@ void call_env_close(struct call_env *env, bool keep)
     if (env->store)
         session_store_free(env->store);
     call_tasks_free(env);
+    call_rows_free(env);
     free(env->rules);
     free(env->ledger);
     if (env->residency)

@@ -92,7 +92,7 @@ struct call_env {
     struct list_head running;
     size_t n_running; /* number of calls, including those of ended sessions */
     size_t n_leaving; /* number of running calls that must only be freed or aborted */
-    /* calls by their sessions (call_rows.h); NULL: none is running */
+    /* running calls by their sessions (call_rows.h); NULL: there was none */
     struct map *rows;
 };
 
@@ -142,6 +142,9 @@ uint32_t call_context_length(const struct call_env *env);
 void call_tasks_begin(struct call_env *env, const struct call_env_parts *parts);
 void call_tasks_finish(struct call_env *env, bool helpers_ended);
 void call_tasks_free(struct call_env *env);
+
+/* Frees env->rows. No call may be running. */
+void call_rows_free(struct call_env *env);
 
 /* Starts helper threads for long work (work.h): at least two, because one of them is for short
  * work. With 0 threads the loop does all work. on_lost (with env): n threads in all were

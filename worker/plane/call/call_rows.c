@@ -37,14 +37,6 @@ void call_rows_add(struct call_env *env, struct model_call *t)
     list_prepend(&r->calls, &t->in_row);
 }
 
-/* Forgets a session that has no running call left. */
-static void forget_session(struct call_env *env)
-{
-    map_done(env->rows);
-    free(env->rows);
-    env->rows = NULL;
-}
-
 void call_rows_leave(struct model_call *t)
 {
     struct call_row *r = t->row;
@@ -57,6 +49,11 @@ void call_rows_leave(struct model_call *t)
         return;
     (void)map_take(t->env->rows, str_of(r->session, r->len));
     free(r);
-    if (t->env->rows->n == 0)
-        forget_session(t->env);
+}
+
+void call_rows_free(struct call_env *env)
+{
+    if (env->rows)
+        map_done(env->rows);
+    free(env->rows);
 }

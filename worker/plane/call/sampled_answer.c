@@ -18,7 +18,6 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/plane/call/model_call.h"
-#include "worker/plane/call/stop_text.h"
 #include "worker/text/parsers/parser.h"
 #include "worker/text/request/answer_sink.h"
 #include "worker/text/tokens/span.h"
@@ -26,6 +25,7 @@
 
 enum {
     PIECE_MAX = 4096,     /* bytes of decoded text that are collected for the parser */
+    ID_USUAL = 5,         /* bytes of text that an id usually has */
     PLAIN_MOST = 32,      /* ids that are fed at once */
     HISTORY_CALLS = 4096, /* tool calls of a history whose ids are read */
 };
@@ -118,7 +118,7 @@ static bool withhold_event(struct sampled_answer *a, const struct parse_event *e
 
 struct str sampled_answer_stop(const struct sampled_answer *a)
 {
-    return a->stop->hit;
+    return a->stop.hit;
 }
 
 size_t sampled_answer_bytes(const struct sampled_answer *a)
@@ -193,8 +193,7 @@ void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_o
                                  .one_by_one = ends_by_text(o)};
     a->detok = detok_new(o->tokenizer, false);
     a->parser = parser_new(o->parser, (struct parse_sink){on_event, a});
-    a->stop = mem_alloc(sizeof(*a->stop));
-    stop_text_init(a->stop, o->stops);
+    stop_text_init(&a->stop, o->stops);
 }
 
 /* Frees the stages from ids to events. A complete answer needs only their results while it waits
@@ -213,8 +212,7 @@ static void free_stages(struct sampled_answer *a)
 void sampled_answer_done(struct sampled_answer *a)
 {
     free_stages(a);
-    stop_text_done(a->stop);
-    free(a->stop);
+    stop_text_done(&a->stop);
     buf_done(&a->text);
     buf_done(&a->reasoning);
     buf_done(&a->warning);
@@ -254,14 +252,14 @@ static void flush_piece(struct sampled_answer *a)
 {
     if (a->piece.len == 0)
         return;
-    if (!a->stop->tree) {
+    if (!a->stop.tree) {
         parser_feed(a->parser, buf_str(&a->piece));
         buf_clear(&a->piece);
         a->steady = parser_steady(a->parser);
         return;
     }
     buf_clear(&a->clean);
-    stop_text_feed(a->stop, buf_str(&a->piece), &a->clean);
+    stop_text_feed(&a->stop, buf_str(&a->piece), &a->clean);
     buf_clear(&a->piece);
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
@@ -298,7 +296,7 @@ static size_t text_len(const struct sampled_answer *a, int32_t id)
 
 static void feed_id(struct sampled_answer *a, int32_t id)
 {
-    if (a->thinking && !a->stop->hit.p)
+    if (a->thinking && !a->stop.hit.p)
         a->reasoning_tokens++;
     if (a->opt.keep_special || !tokenizer_is_special(a->opt.tokenizer, id) || is_mark(a, id))
         detok_feed(a->detok, id, &a->piece);
@@ -323,10 +321,10 @@ static void decide_held_ids(struct sampled_answer *a, int32_t end_id)
  * id. */
 static void flush_stops(struct sampled_answer *a, size_t n)
 {
-    if (!a->stop->tree)
+    if (!a->stop.tree)
         return;
     flush_piece(a);
-    if (a->stop->hit.p && a->stop_at == 0)
+    if (a->stop.hit.p && a->stop_at == 0)
         a->stop_at = n;
 }
 
@@ -334,12 +332,12 @@ static void flush_stops(struct sampled_answer *a, size_t n)
  * because engines search only after min_tokens. */
 static void pass_early_stops(struct sampled_answer *a)
 {
-    while (a->stop->hit.p && a->stop_at <= a->opt.min_tokens) {
+    while (a->stop.hit.p && a->stop_at <= a->opt.min_tokens) {
         buf_clear(&a->clean);
-        stop_text_pass(a->stop, &a->clean);
+        stop_text_pass(&a->stop, &a->clean);
         if (a->clean.len > 0)
             parser_feed(a->parser, buf_str(&a->clean));
-        if (!a->stop->hit.p)
+        if (!a->stop.hit.p)
             a->stop_at = 0;
     }
 }
@@ -372,7 +370,7 @@ static size_t feed_plain(struct sampled_answer *a, struct token_span ids)
 {
     size_t had = a->piece.len, turn, n;
 
-    if (a->one_by_one || a->held_id >= 0 || a->stop->tree || !goes_on(a))
+    if (a->one_by_one || a->held_id >= 0 || a->stop.tree || !goes_on(a))
         return 0;
     n = detok_feed_plain(a->detok, ids.at, MIN_OF(ids.n, (size_t)PLAIN_MOST), PIECE_MAX, &a->piece);
     turn = first_turn(a, had);
@@ -390,6 +388,7 @@ static size_t feed_plain(struct sampled_answer *a, struct token_span ids)
 
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
 {
+    (void)buf_reserve(&a->piece, MIN_OF(ids.n * ID_USUAL, (size_t)PIECE_MAX));
     for (size_t i = 0; i < ids.n;) {
         size_t n = feed_plain(a, (struct token_span){ids.at + i, ids.n - i});
 
@@ -429,10 +428,10 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
     decide_held_ids(a, n < all.n ? -1 : end_id);
     detok_finish(a->detok, &a->piece);
     flush_piece(a);
-    if (a->stop->hit.p && a->stop_at == 0)
+    if (a->stop.hit.p && a->stop_at == 0)
         a->stop_at = all.n;
     buf_clear(&a->clean);
-    stop_text_finish(a->stop, &a->clean);
+    stop_text_finish(&a->stop, &a->clean);
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
     parser_finish(a->parser);
@@ -508,16 +507,16 @@ static void feed_seal(struct sampled_answer *a, const struct json *v)
 /* Searches an upstream's text for stop strings. Returns whether text follows one. */
 static bool overruns_stop(struct sampled_answer *a, struct str text)
 {
-    if (!a->stop->tree || a->opt.min_tokens > 0)
+    if (!a->stop.tree || a->opt.min_tokens > 0)
         return false;
-    if (a->stop->hit.p) {
+    if (a->stop.hit.p) {
         a->overrun += text.len;
         return a->overrun > 0;
     }
     buf_clear(&a->clean);
-    stop_text_feed(a->stop, text, &a->clean);
-    if (a->stop->hit.p)
-        a->overrun = a->stop->held.len - a->stop->hit.len;
+    stop_text_feed(&a->stop, text, &a->clean);
+    if (a->stop.hit.p)
+        a->overrun = a->stop.held.len - a->stop.hit.len;
     return a->overrun > 0;
 }
 
@@ -533,7 +532,7 @@ void sampled_answer_feed_message(struct sampled_answer *a, const struct json *me
         return;
     feed_text(a, PARSE_TEXT, text);
     for (size_t i = 0; json_at(calls, i); i++) {
-        if (a->stop->hit.p)
+        if (a->stop.hit.p)
             a->overrun++;
         else
             feed_call(a, json_at(calls, i), i);

@@ -17,6 +17,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/str.h"
+#include "worker/plane/call/stop_text.h"
 
 struct answer_sink;
 struct repeat_place;
@@ -27,7 +28,6 @@ struct map;
 struct parser;
 struct parser_bytes;
 struct parser_options;
-struct stop_text;
 struct stop_tree;
 struct token_span;
 struct tokenizer;
@@ -72,7 +72,7 @@ struct sampled_answer {
     struct sampled_answer_options opt;
     struct detok *detok;
     struct parser *parser;
-    struct stop_text *stop;
+    struct stop_text stop;
     struct buf piece, clean; /* scratch buffers */
     /* what parser_steady returned after the parser's last feed */
     const struct parser_bytes *steady;

@@ -26,8 +26,6 @@ struct parser *parser_new(const struct parser_options *o, struct parse_sink sink
 {
     struct parser *p = mem_zalloc(sizeof(*p));
 
-    /* makes p->in.p non-NULL, because core_cut points into it even if it is empty */
-    buf_reserve(&p->in, 1);
     p->tool = o->tool;
     p->tools = o->tools ? tool_index_new(o->tools) : NULL;
     p->hold_bytes = o->hold_bytes;
@@ -602,6 +600,8 @@ void parser_feed(struct parser *p, struct str text)
 {
     size_t keep;
 
+    /* makes p->in.p non-NULL, because core_cut points into it even if it is empty */
+    (void)buf_reserve(&p->in, text.len);
     buf_add_str(&p->in, text);
     while (run_phase(p))
         ;
@@ -640,8 +640,7 @@ const struct parser_bytes *parser_steady(struct parser *p)
 void parser_finish(struct parser *p)
 {
     p->final = true;
-    while (run_phase(p))
-        ;
+    parser_feed(p, STR(""));
     /* Sends white space that has waited: as syntax only if a mark was found. */
     core_output(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
     core_warn_counts(p);

@@ -138,7 +138,7 @@ static void close_env(void)
     tasks_finish(env->tasks, true);
     cr_expect_eq(tasks_count(env->tasks), 0);
     tasks_free(env->tasks);
-    cr_expect_null(env->rows);
+    call_rows_free(env);
     session_store_free(env->store);
     engine_pool_free(env->engines);
     loop_free(env->loop);
