@@ -21,6 +21,10 @@ struct spooled;
 struct target;
 struct tasks;
 
+/* Most bytes of a value in Redis. In a fleet entries have their data up to it: the file of a node
+ * that is lost or drained cannot be read where its entry says. */
+enum { TARGET_INLINE_MAX = 512 << 20 };
+
 /* Settings and objects that all kinds use; owned by struct sinks. */
 struct target_env {
     struct loop *loop;

@@ -276,7 +276,7 @@ def test_a_group_without_a_queue_is_delivered_by_its_first_answer(fleet):
 def sunk(tmp_path):
     """A fleet whose sessions and groups go to a Redis sink: (fleet, sink)."""
     with Server(tmp_path / "sink") as sink, Fleet(tmp_path, "ab", lease=LEASE, sink=f"redis://127.0.0.1:{sink.port}?stream=s",
-                                                  **{"fleet-hold": "20s"}) as f:
+                                                  **{"fleet-hold": "20s", "sink-inline-max": 0}) as f:
         for gateway in f:
             gateway.allow(*ODD, "a sink takes", "a sink does not take", "is not delivered to the sinks")
         g.wait_until(lambda: f.owner("d"), 20, "a node has the dispatcher")
@@ -314,6 +314,7 @@ def test_sinks_get_a_group_after_its_members(sunk):
     assert (entries["before"]["state"], entries["before"]["succeeded"]) == ("partial", "1")
     assert [key.split("/")[0] for key in entries["before"]["keys"]] == [kept["session"]["session_id"]]
     assert entries["after"]["state"] == "finished" and len(entries["after"]["keys"]) == 2
+    assert not [path for gateway in fleet for path in glob.glob(f"{gateway.folder}/state*/worker-*/spool/*/pointed")], "entries have data"
     taken = {x["id"]: x for x in front.get("/queues/q/next?max=2&wait_s=20").json()["groups"]}
     assert {name: {**x, "deliveries": 0} for name, x in taken.items()} == {name: x["result"] for name, x in entries.items()}
 
