@@ -101,15 +101,6 @@ int desk_query_seconds(struct desk_request *r, const char *name, double max_s, u
     return 0;
 }
 
-int desk_query_wait(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
-                    struct err *e)
-{
-    if (desk_query_seconds(r, name, max_s, ret_ms, e) != 0)
-        return -1;
-    *ret_ms -= MIN_OF(*ret_ms, exchange_waited_ms(r->x));
-    return 0;
-}
-
 enum { PARAMETERS_MAX = 8, PARAMETERS_BYTES = 128 };
 
 /* Splits a list "a, b" into names, stored in `text`. Returns their number. */

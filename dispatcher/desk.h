@@ -278,11 +278,6 @@ struct str desk_query(struct desk_request *r, const char *name);
 int desk_query_seconds(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
                        struct err *e);
 
-/* Reads how long a client waits, given or *ret_ms, and subtracts the time that it has waited at
- * earlier owners. */
-int desk_query_wait(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
-                    struct err *e);
-
 /* The handlers, one for each route (common/proc/paths.def). Each answers its exchange, at once or
  * later.
  *
@@ -358,7 +353,8 @@ struct poll {
     struct list_item entry;
 };
 
-/* Starts a poll: calls `look` once, then waits at most wait_ms. Takes ownership of the exchange. */
+/* Starts a poll: calls `look` once, then waits at most wait_ms, less the time that the client has
+ * waited at earlier owners. Takes ownership of the exchange. */
 void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind, void *ctx,
                 uint64_t wait_ms);
 

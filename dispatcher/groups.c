@@ -571,7 +571,7 @@ void groups_wait(struct desk_request *r)
     struct err e = {0};
     const struct group *g = NULL;
 
-    if (desk_query_wait(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !(g = find_group(r, &e))) {
+    if (desk_query_seconds(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !(g = find_group(r, &e))) {
         desk_error(r->x, &e);
         return;
     }

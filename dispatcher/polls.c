@@ -50,6 +50,7 @@ void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind
     struct poll *p = mem_zalloc(sizeof(*p));
 
     *p = (struct poll){.desk = d, .x = x, .kind = kind, .ctx = ctx};
+    wait_ms -= MIN_OF(wait_ms, exchange_waited_ms(x));
     list_append(&d->polls, &p->entry);
     if (check_poll(p))
         return;

@@ -156,7 +156,7 @@ static int read_next(struct desk_request *r, struct next *n, uint64_t *wait_ms, 
         return err_field(e, "order", "order must be settled or submitted, not %.*s",
                          (int)MIN_OF(order.len, 40), order.p);
     n->submitted = str_eq_c(order, "submitted");
-    if (desk_query_wait(r, "wait_s", WAIT_MAX_S, wait_ms, e) ||
+    if (desk_query_seconds(r, "wait_s", WAIT_MAX_S, wait_ms, e) ||
         desk_query_seconds(r, "lease_s", LEASE_MAX_S, &n->lease_ms, e))
         return -1;
     return read_states(r, &n->states, e);

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import time
 
 import gateway as g
 import pytest
@@ -435,6 +436,9 @@ def test_a_drained_dispatcher_moves_at_once(fleet):
     assert front.post("/attempts/renew", {"executor": "test", "attempts": [attempts[0]["attempt_id"]]}).json() == {"kill": []}
     waited = {**AS_ADMIN, "Rollgate-Waited": "3600000"}      # at an earlier owner
     assert front.get("/groups/one/wait?timeout_s=3600", headers=waited).status == 204
+    began = time.monotonic()
+    claimed = front.post("/attempts/claim", {"executor": "test", "slots": {"none": 1}, "wait_s": 50}, headers=waited)
+    assert claimed.json() == {"attempts": []} and time.monotonic() - began < 30
     assert asked.get().status in (200, 204)
     assert fleet[owner].wait(30) == 0
     assert folders(fleet[owner]) == ["dispatcher.released"]
