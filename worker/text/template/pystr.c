@@ -1,6 +1,5 @@
 /* Text with Python's semantics (pystr.h): a str is a sequence of code points, ours is UTF-8. Facts
- * about characters come from the generated tables of pystr_data.c; ASCII has short ways around
- * them.
+ * about characters come from the tables of pystr_data.h; ASCII has short ways around them.
  *
  * The text is valid UTF-8 except for lone surrogates in three-byte form, which come from JSON. A
  * cut character at the end counts byte by byte, so no function here reads beyond the text. */
