@@ -71,7 +71,7 @@ OWNERS = {
     "hiredis": ["worker/sink/redis_target"],
     "systemd/": ["supervisor/"],
     "seccomp": ["common/os/sandbox", "supervisor/sandbox"],
-    "zlib": ["common/net/content_coding", "worker/text/template/character_name"],
+    "zlib": ["common/net/content_coding"],
     "criterion": [],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)

@@ -162,7 +162,7 @@ def test_a_call_that_is_read_otherwise(check):
 
 
 def test_what_a_template_may_not_use_is_named(tmp_path):
-    text, said = "{{ '\\N{BULLETS}' }}", "unknown Unicode character name"
+    text, said = "{{ '\\N{BULLET}' }}", "\\N{NAME} is not supported, write the character or \\uXXXX"
     file = tmp_path / "t.jinja"
     file.write_text("{# a line #}\n" + text + template(PLAIN))
     done = subprocess.run([g.BINARY, "check", BYTES, "--chat-template", file], text=True, capture_output=True, check=False,

@@ -4,7 +4,6 @@
 
 #include "common/codec/hex.h"
 #include "common/codec/utf8.h"
-#include "worker/text/template/character_name.h"
 #include "worker/text/template/pystr.h"
 
 /* Reads `n` hex digits at *at. Returns -1 if there are fewer. */
@@ -39,23 +38,6 @@ static int refuse_escape(const char *what, const char **why)
     return -1;
 }
 
-/* Decodes "{NAME}" after "\\N". *at is at the N. */
-static int decode_name(struct str raw, size_t *at, struct buf *out, const char **why)
-{
-    size_t from = *at + 2;
-    size_t end = str_find(raw, STR("}"), MIN_OF(from, raw.len));
-    int32_t cp;
-
-    if (from > raw.len || raw.p[from - 1] != '{' || end == SIZE_MAX || end == from)
-        return refuse_escape("malformed \\N character escape", why);
-    cp = character_by_name(str_sub(raw, from, end - from));
-    if (cp < 0)
-        return refuse_escape("unknown Unicode character name", why);
-    out->len += utf8_encode(buf_reserve(out, 4), (uint32_t)cp);
-    *at = end + 1;
-    return 0;
-}
-
 /* Handles a backslash before a character beyond ASCII. Jinja replaces such a character by an escape
  * before it decodes the literal. So the backslash escapes the backslash of that escape, and the
  * result is the text of the escape. */
@@ -84,7 +66,7 @@ static int decode_escape(struct str raw, size_t *at, struct buf *out, const char
         return 0;
     }
     if (c == 'N')
-        return decode_name(raw, at, out, why);
+        return refuse_escape("\\N{NAME} is not supported, write the character or \\uXXXX", why);
     if ((unsigned char)c >= 0x80) {
         spell_escape(raw, at, out);
         return 0;

@@ -9,7 +9,7 @@
 #include "common/base/str.h"
 
 /* Decodes the inside of a quoted literal. Returns -1 for escapes that Python refuses (\x, \u, \U
- * too short or beyond Unicode, \N without a known name); *why has the reason, a static text. */
+ * too short or beyond Unicode) and for \N; *why has the reason, a static text. */
 int escape_decode(struct arena *a, struct str raw, struct str *ret, const char **why);
 
 /* Returns the number of bytes that escape_html adds, or a few more. */
