@@ -26,6 +26,8 @@ struct parser *parser_new(const struct parser_options *o, struct parse_sink sink
 {
     struct parser *p = mem_zalloc(sizeof(*p));
 
+    /* core_cut points into p->in even if it is empty; most texts fit into it as it is */
+    buf_reserve(&p->in, 512);
     p->tool = o->tool;
     p->tools = o->tools ? tool_index_new(o->tools) : NULL;
     p->hold_bytes = o->hold_bytes;
@@ -600,8 +602,6 @@ void parser_feed(struct parser *p, struct str text)
 {
     size_t keep;
 
-    /* makes p->in.p non-NULL, because core_cut points into it even if it is empty */
-    (void)buf_reserve(&p->in, text.len);
     buf_add_str(&p->in, text);
     while (run_phase(p))
         ;
@@ -640,7 +640,8 @@ const struct parser_bytes *parser_steady(struct parser *p)
 void parser_finish(struct parser *p)
 {
     p->final = true;
-    parser_feed(p, STR(""));
+    while (run_phase(p))
+        ;
     /* Sends white space that has waited: as syntax only if a mark was found. */
     core_output(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
     core_warn_counts(p);
