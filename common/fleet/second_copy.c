@@ -655,8 +655,10 @@ struct second_copy *second_copy_new(const struct second_copy_options *o)
 static void report_left(const struct second_copy *c)
 {
     for (size_t i = 0; i < c->places.n; i++) {
-        const struct copy_place *p = c->places.at[i];
+        struct copy_place *p = c->places.at[i];
 
+        if (p->state == COPY_OPEN)
+            report_place(p); /* the next tick does not come */
         if (p->state == COPY_OPEN && p->reported_whole && p->reported_server == p->server &&
             p->n_behind == 0)
             place_table_report_left(c->o.table, p->index, p->epoch);

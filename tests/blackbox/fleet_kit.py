@@ -91,11 +91,16 @@ class Fleet:
         return json.loads(self.entry(f"node:{node}")["value"])["block"]
 
     def wait_known(self):
-        """Waits until every node can reach every node: each answers 404 for an unknown id of each owner."""
+        """Waits until every node can reach every node: each answers 404 for an unknown id of each owner that it knows."""
         for gateway in self:
             for node in self.nodes:
+                g.wait_until(lambda at=gateway, node=node: self.knows(at, node), what=f"{node} is known")
                 path = f"/sessions/w{NODE_PLACES * self.block(node)}-{'0' * 32}"
                 g.wait_until(lambda at=gateway, path=path: at.get(path, headers=AS_ADMIN).status == 404, what=f"{node} is reached")
+
+    def knows(self, gateway, node):
+        """Whether the gateway knows a place of the node."""
+        return any(p["node"] == node for p in gateway.get("/fleet", headers=AS_ADMIN).json()["places"])
 
     def state(self, node, of):
         """The state of a node, as another one sees it."""

@@ -57,6 +57,18 @@ TEST(second_copy, a_place_without_records_is_reported)
     close_all(f);
 }
 
+TEST(second_copy, a_worker_that_ends_before_its_next_look_reports_what_the_store_has)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    end_worker(f);
+    cr_assert(is_reported_whole(f) && own_place(f).left_epoch == f->store.epoch);
+    start_worker(f);
+    close_all(f);
+}
+
 TEST(second_copy, a_lost_tail_is_sent_again)
 {
     struct fixture *f = open_all(OUTAGE_MS);
