@@ -83,6 +83,14 @@ static void adopt_lost(struct fleet_keeper *k)
         loop_timer_set(k->loop, &k->look, MAX_OF(due_ms, now_ms + 1) - now_ms, on_early_look);
 }
 
+/* Changes may be missed until the end of the next list, which is due. */
+static void interrupt_view(struct fleet_keeper *k)
+{
+    fleet_view_interrupt(&k->view);
+    place_table_set_complete(k->table, false);
+    k->listed_ms = 0;
+}
+
 /* An entry, the end of a list, or the loss of the connection. */
 static void on_entry(void *ctx, const struct store_entry *entry, const char *why)
 {
@@ -99,8 +107,7 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
     }
     k->listing = false;
     if (why) {
-        fleet_view_interrupt(&k->view);
-        k->listed_ms = 0;
+        interrupt_view(k);
         keeper_check_answer(k, &(struct store_answer){.verdict = STORE_LOST, .why = why});
         return;
     }
@@ -121,8 +128,7 @@ void keeper_use_beats(struct fleet_keeper *k, const struct store_answer *a)
     if (k->ending || k->step != JOINED)
         return;
     if (a->verdict != STORE_DONE) { /* the next server may have older beats */
-        fleet_view_interrupt(&k->view);
-        k->listed_ms = 0;
+        interrupt_view(k);
         return;
     }
     for (size_t i = 0; i < a->n_beats; i++)

@@ -15,12 +15,12 @@ static bool has_places(const struct place_table *t, uint32_t block)
 }
 
 /* Whether a place that the table lacks may have sessions: the store had it and has lost it, or all
- * places of a node's block, or the table lacks nodes. */
+ * places of a node's block, or the table may lack entries. */
 static bool may_exist(const struct place_table *t, uint32_t index)
 {
     struct fleet_node node;
 
-    if (place_table_self(t) == FLEET_NO_NODE)
+    if (place_table_self(t) == FLEET_NO_NODE || !place_table_is_complete(t))
         return true;
     if (place_table_had(t, index) || place_table_own_epoch(t, index) != 0)
         return true;

@@ -24,7 +24,8 @@ struct owner {
 };
 
 /* Finds the owner of a place. A place without an entry is OWNER_NONE while a node may still bring
- * the entry back: the store may have been emptied. */
+ * the entry back, because the store may have been emptied, or while this node may have missed it.
+ */
 struct owner owner_find(const struct place_table *t, uint32_t index);
 
 #endif

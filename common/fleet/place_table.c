@@ -46,6 +46,7 @@ struct node_row {
 struct place_table {
     _Atomic uint32_t generation, place_changes;
     _Atomic uint32_t self; /* 1 + slot; 0: not joined */
+    _Atomic bool complete;
     _Atomic uint64_t reached_ms, orders, server;
     uint32_t n_places; /* the keeper's */
     struct node_row nodes[FLEET_NODES_MAX];
@@ -125,6 +126,17 @@ uint64_t place_table_server(const struct place_table *t)
 void place_table_set_server(struct place_table *t, uint64_t server)
 {
     store_word(&t->server, server);
+}
+
+bool place_table_is_complete(const struct place_table *t)
+{
+    return atomic_load_explicit(&t->complete, memory_order_acquire);
+}
+
+void place_table_set_complete(struct place_table *t, bool complete)
+{
+    if (atomic_exchange_explicit(&t->complete, complete, memory_order_acq_rel) != complete)
+        count_change(t);
 }
 
 uint64_t place_table_orders(const struct place_table *t)

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 import gateway as g
-from store_kit import Server
+from fleet_kit import Later
+from store_kit import Proxy, Server
 
 LEASE = "1s"
 
@@ -112,6 +113,22 @@ def test_a_node_keeps_its_indexes_on_an_emptied_store(store):
     b.stop()
     store.ask("HSET", "rg:test:block:1", "value", "a")
     assert 'node "a" lives and has the indexes from 256' in reason_of(b).replace('\\"', '"')
+
+
+def test_a_session_of_a_node_that_joins_unseen_is_not_unknown(store):
+    """A node without a connection to the store holds requests of indexes that it does not know."""
+    with Proxy(store.port) as proxy:
+        b = node(store, "b", fleet=proxy.url(), **{"fleet-hold": "30s"}).start()
+        proxy.target = g.free_port()
+        proxy.cut()
+        b.wait_line("the store does not answer")
+        a = node(store, "a").start()
+        session = a.post("/sessions", {}).json()["session_id"]
+        asked = Later(lambda: b.get(f"/sessions/{session}", timeout=40))
+        g.wait_until(lambda: b.metrics()["rollgate_fleet_held_requests"] == 1, 20, "it is held")
+        proxy.target = store.port
+        assert asked.get().status == 200
+        a.stop(), b.stop()
 
 
 def test_an_upgrade_keeps_the_places(store):

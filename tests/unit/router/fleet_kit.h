@@ -116,6 +116,7 @@ static inline void open_fleet(struct fleet *f)
         set_owner(f, slot * FLEET_BLOCK_SIZE, slot);
     }
     place_table_set_self(f->table, SELF);
+    place_table_set_complete(f->table, true);
     l = loop_new(&e);
     hub_init(&f->hub, &f->heritage, l, upstreams_new(&f->heritage, l, &e));
     cr_assert_not_null(f->hub.upstreams, "%s", e.text);

@@ -64,6 +64,28 @@ TEST(fleet_routes, a_place_that_a_lost_node_owns_has_no_owner)
     close_fleet(&f);
 }
 
+TEST(fleet_routes, an_index_is_unknown_when_the_table_has_all_places)
+{
+    struct fleet f;
+
+    open_fleet(&f);
+    ask(&f, GET(768));
+    expect(&f, "HTTP/1.1 404", "\"unknown_session\"");
+    for (int is_there = 0; is_there < 2; is_there++) {
+        place_table_set_complete(f.table, false);
+        ask(&f, GET(768));
+        wait_held(&f, true);
+        if (is_there)
+            set_owner(&f, 768, B);
+        place_table_set_complete(f.table, true);
+        if (is_there)
+            node_hears(&f, B, "\r\n\r\n");
+        else
+            expect(&f, "HTTP/1.1 404", "\"unknown_session\"");
+    }
+    close_fleet(&f);
+}
+
 TEST(fleet_routes, a_hold_ends_with_no_owner)
 {
     struct fleet f;
