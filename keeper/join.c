@@ -134,7 +134,8 @@ static void put_node(struct fleet_keeper *k)
 }
 
 /* Whether the sessions of the state folder can have their block. False while a different node has
- * it that may live; if that one is lost, the node gets another block. */
+ * it that may live; if that one is lost, the node gets another block. So it does in a new store
+ * that does not know its claims yet: the sessions keep their indexes without the block. */
 static bool check_kept_block(struct fleet_keeper *k)
 {
     const struct seen_block *b =
@@ -144,7 +145,7 @@ static bool check_kept_block(struct fleet_keeper *k)
 
     if (b && b->owner[0] && strcmp(b->owner, k->name) != 0)
         n = fleet_view_node(&k->view, b->owner);
-    if (!n || fleet_view_is_lost(&k->view, n, k->lease_ms))
+    if (!n || fleet_view_is_lost(&k->view, n, k->lease_ms) || opening_has_forgotten(k))
         return true;
     if (fleet_view_has_beaten(&k->view, n)) {
         (void)snprintf(text, sizeof(text),
@@ -269,6 +270,7 @@ void join_continue(struct fleet_keeper *k)
     if (k->step == JOIN_BLOCK && block_is_ours(k)) {
         if (!keep_block(k))
             return;
+        known_places_read(k, false);
         k->step = JOIN_PLACES;
     } else if (k->step == JOIN_BLOCK) {
         k->step = JOIN_NAME;

@@ -130,8 +130,9 @@ void opening_ask(struct fleet_keeper *k);
 int opening_keep_block(struct fleet_keeper *k, struct err *e);
 
 /* Claims the places of which this node has sessions and that the store has forgotten. Returns the
- * number of those of the block. */
+ * number of those of the block. _has_forgotten: reports whether there are any. */
 size_t opening_claim_folders(struct fleet_keeper *k);
+bool opening_has_forgotten(const struct fleet_keeper *k);
 
 /* Reads the keys again. True: they have changed. */
 bool opening_read_keys(struct fleet_keeper *k);
@@ -247,8 +248,12 @@ void forgotten_restore(struct fleet_keeper *k);
 /* Writes the places that the store has, or had, to the state folder, if they have changed. */
 void known_places_write(struct fleet_keeper *k);
 
-/* Adds the places in the state folder's file to those that the store had and has lost. */
-void known_places_read(struct fleet_keeper *k);
+/* Uses the places in the state folder's file, which is made if there is none: as claims that this
+ * node saw before its start or, if the store is a new one, as places that the store has lost. */
+void known_places_read(struct fleet_keeper *k, bool is_new);
+
+/* -1 with the reason if the state folder has places of another fleet, which may go on there. */
+int known_places_check(const struct fleet_keeper *k, struct err *e);
 
 /* --- dispatcher_place.c --- */
 

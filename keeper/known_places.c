@@ -2,11 +2,13 @@
  * The places that this node has seen in the store, in the file `fleet-places` of its state folder.
  * If the node starts with a store that lacks its own places, the store is a new one: then the
  * places of the file are gone, as if this node had seen the store being emptied (keeper_state.h).
- * So ids of a node that was lost with the store are never unknown. The file has the fleet's name,
- * because claims of another fleet are no claims here, and lines:
+ * So ids of a node that was lost with the store are never unknown. With any other store, a claim of
+ * the file that the store lacks was lost in a failover (`newest` in fleet_view.h). The first line
+ * is the fleet's name: claims of another fleet are no claims here. All others:
  *
  *     INDEX BASE STATE [OWNER]     STATE: `t`: marked as taken, `v`: vacant and taken, `-`: neither
  */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@
 #include "common/os/file.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/place_folder.h"
 #include "keeper/keeper_state.h"
 
 enum { PATH_SIZE = 4096 + 32, LINE_MAX = 64 + FLEET_NAME_MAX };
@@ -30,8 +33,7 @@ static void write_path(const struct fleet_keeper *k, char ret[PATH_SIZE])
 
 /* --- writing --- */
 
-/* The dispatcher's place has a rule of its own. No id of a vacant place is lost, unless it was
- * taken. */
+/* No id of a vacant place is lost, unless it was taken. */
 static void put_places(const struct map *places, struct buf *out)
 {
     struct map_slot *slot;
@@ -39,7 +41,7 @@ static void put_places(const struct map *places, struct buf *out)
     for (size_t at = 0; (slot = map_next(places, &at));) {
         const struct seen_place *p = slot->value;
 
-        if (p->index != FLEET_DISPATCHER && (!p->vacant || p->taken))
+        if (!p->vacant || p->taken)
             buf_printf(out, "%" PRIu32 " %" PRIu64 " %c %s\n", p->index, p->base,
                        p->vacant  ? 'v'
                        : p->taken ? 't'
@@ -48,16 +50,13 @@ static void put_places(const struct map *places, struct buf *out)
     }
 }
 
-void known_places_write(struct fleet_keeper *k)
+static void write_places(struct fleet_keeper *k)
 {
     bool durable = k->h->config->durability == DURABILITY_POWER;
-    uint32_t changes = place_table_place_changes(k->table);
     char path[PATH_SIZE], aside[PATH_SIZE + 8];
     struct buf text = {0};
     struct err e;
 
-    if (k->written_changes == changes)
-        return;
     write_path(k, path);
     (void)snprintf(aside, sizeof(aside), "%s.new", path);
     buf_printf(&text, "%s\n", k->url.name);
@@ -70,8 +69,16 @@ void known_places_write(struct fleet_keeper *k)
                   "sessions may be unknown",
                   LOG_T("reason", e.text));
     }
-    k->written_changes = changes; /* after a failure, too: the next change tries again */
     buf_done(&text);
+}
+
+void known_places_write(struct fleet_keeper *k)
+{
+    uint32_t changes = place_table_place_changes(k->table);
+
+    if (k->written_changes != changes)
+        write_places(k);
+    k->written_changes = changes; /* after a failure, too: the next change tries again */
 }
 
 /* --- reading --- */
@@ -82,7 +89,8 @@ static int read_line(struct str line, struct seen_place *ret)
     uint64_t number;
 
     *ret = (struct seen_place){0};
-    if (str_to_u64(index, FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1, &number) ||
+    if (str_to_u64(index, FLEET_DISPATCHER, &number) ||
+        (number >= FLEET_BLOCKS * FLEET_BLOCK_SIZE && number != FLEET_DISPATCHER) ||
         str_to_u64(base, FLEET_EPOCH_MAX, &ret->base) || ret->base == 0 || state.len != 1 ||
         line.len >= FLEET_NAME_MAX)
         return -1;
@@ -113,39 +121,90 @@ static void add_gone(struct fleet_keeper *k, const struct seen_place *p)
     fleet_view_keep_gone(&k->view, copy, clock_boot_ms());
 }
 
-/* Adds the places of all lines. */
-static int read_lines(struct fleet_keeper *k, struct str lines, const char *path, struct err *e)
+/* The claim was seen before the last start. */
+static void raise_newest(struct fleet_keeper *k, const struct seen_place *p)
+{
+    struct seen_place *now = fleet_view_place(&k->view, p->index);
+
+    if (now && p->owner[0])
+        now->newest = MAX_OF(now->newest, p->base);
+}
+
+/* Uses the places of all lines. */
+static int read_lines(struct fleet_keeper *k, struct str lines, bool is_new, const char *path,
+                      struct err *e)
 {
     struct seen_place p;
 
     while (lines.len > 0) {
         if (read_line(str_cut(&lines, '\n'), &p))
             return err_set(e, ERR_IO, "%s: has a line of another form", path);
-        add_gone(k, &p);
+        if (is_new)
+            add_gone(k, &p);
+        else
+            raise_newest(k, &p);
     }
     return 0;
 }
 
-void known_places_read(struct fleet_keeper *k)
+/* Reads the file. Returns its first line, the fleet's name; empty: there is no such line. */
+static struct str read_fleet(const char *path, struct buf *text, struct str *ret_lines,
+                             struct err *e)
+{
+    *e = (struct err){0};
+    if (file_read(path, (size_t)FLEET_PLACES_MAX * LINE_MAX, text, e) && e->sys == ENOENT)
+        *e = (struct err){0};
+    *ret_lines = buf_str(text);
+    return str_cut(ret_lines, '\n');
+}
+
+void known_places_read(struct fleet_keeper *k, bool is_new)
 {
     char path[PATH_SIZE];
     struct buf text = {0};
-    struct str rest, fleet;
+    struct str lines, fleet;
     struct err e;
-    int rc;
 
     write_path(k, path);
-    rc = file_read(path, (size_t)FLEET_PLACES_MAX * LINE_MAX, &text, &e);
-    if (rc && e.sys == ENOENT)
-        return;
-    rest = buf_str(&text);
-    fleet = str_cut(&rest, '\n');
-    if (rc == 0 && !str_eq_c(fleet, k->url.name))
-        log_warn(NULL, "the state folder has the places of another fleet, ignoring them",
-                 LOG_S("fleet", fleet), LOG_T("now", k->url.name));
-    else if (rc || read_lines(k, rest, path, &e))
+    fleet = read_fleet(path, &text, &lines, &e);
+    if (e.kind == ERR_NONE && !str_eq_c(fleet, k->url.name))
+        write_places(k); /* from now on the folder is of this fleet */
+    else if (e.kind != ERR_NONE || read_lines(k, lines, is_new, path, &e))
         log_error(NULL,
                   "cannot read which places the fleet had: ids of lost sessions may be unknown",
                   LOG_T("reason", e.text));
     buf_done(&text);
+}
+
+static bool has_folders(const char *state_dir)
+{
+    DIR *d = opendir(state_dir);
+    bool found = place_folder_exists(state_dir, FLEET_DISPATCHER);
+    const struct dirent *entry;
+    uint32_t index;
+
+    while (!found && d && (entry = file_next_entry(d)))
+        found = place_folder_parse(entry->d_name, &index);
+    if (d)
+        (void)closedir(d);
+    return found;
+}
+
+int known_places_check(const struct fleet_keeper *k, struct err *e)
+{
+    char path[PATH_SIZE];
+    struct buf text = {0};
+    struct str lines, fleet;
+    struct err ignored;
+    int rc = 0;
+
+    write_path(k, path);
+    fleet = read_fleet(path, &text, &lines, &ignored);
+    if (fleet.len > 0 && !str_eq_c(fleet, k->url.name) && has_folders(k->h->state_dir))
+        rc = err_set(e, ERR_CONFIG,
+                     "--fleet: the sessions of --state-dir %s are of the fleet \"%.*s\", not of "
+                     "\"%s\": use that name, or another --state-dir",
+                     k->h->state_dir, (int)fleet.len, fleet.p, k->url.name);
+    buf_done(&text);
+    return rc;
 }

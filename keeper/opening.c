@@ -15,6 +15,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
+#include "common/proc/place_folder.h"
 #include "keeper/keeper_state.h"
 
 enum { INSTANCE_HEX = 32, STATE_PATH_MAX = 4096 + 32 };
@@ -124,34 +125,50 @@ static void handle_new_store(struct fleet_keeper *k)
     if (k->view.emptied_round > 0)
         return;
     fleet_view_note_emptied(&k->view);
-    known_places_read(k);
+    known_places_read(k, true);
+}
+
+/* Returns the next folder whose claim the store has forgotten, and that is not claimed yet. */
+static bool next_forgotten(const struct fleet_keeper *k, DIR *d, uint32_t *ret)
+{
+    const struct dirent *entry;
+    const struct seen_place *p;
+
+    while (d && (entry = file_next_entry(d))) {
+        if (!place_folder_parse(entry->d_name, ret) || place_table_own_epoch(k->table, *ret) ||
+            ownership_is_claimed(k, *ret))
+            continue;
+        p = fleet_view_place(&k->view, *ret);
+        if (!p || ownership_is_forgotten(k, p))
+            return true;
+    }
+    return false;
 }
 
 size_t opening_claim_folders(struct fleet_keeper *k)
 {
     DIR *d = opendir(k->h->state_dir);
-    const struct dirent *entry;
     size_t claimed = 0;
-    uint64_t index;
+    uint32_t index;
 
-    while (d && (entry = file_next_entry(d))) {
-        struct str name = str_cstr(entry->d_name);
-        const struct seen_place *p;
-
-        if (!str_starts(name, STR("worker-")) ||
-            str_to_u64(str_sub(name, 7, SIZE_MAX), FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1, &index) ||
-            place_table_own_epoch(k->table, (uint32_t)index) ||
-            ownership_is_claimed(k, (uint32_t)index))
-            continue;
-        p = fleet_view_place(&k->view, (uint32_t)index);
-        if (p && !ownership_is_forgotten(k, p))
-            continue;
+    while (next_forgotten(k, d, &index)) {
         handle_new_store(k);
-        ownership_claim_first(k, (uint32_t)index);
+        ownership_claim_first(k, index);
         claimed += index / FLEET_BLOCK_SIZE == k->entry.block;
     }
     (void)file_end_entries(d, k->h->state_dir);
     return claimed;
+}
+
+bool opening_has_forgotten(const struct fleet_keeper *k)
+{
+    DIR *d = opendir(k->h->state_dir);
+    uint32_t index;
+    bool found = next_forgotten(k, d, &index);
+
+    if (d)
+        (void)closedir(d);
+    return found;
 }
 
 static void fill_entry(struct fleet_keeper *k)
@@ -174,7 +191,7 @@ int opening_open(struct fleet_keeper *k, struct err *e)
 {
     fill_entry(k);
     if (read_keys(k, e) || read_instance(k, e) || read_block(k, e) ||
-        store_url_parse(str_cstr(k->h->config->fleet), &k->url, e))
+        store_url_parse(str_cstr(k->h->config->fleet), &k->url, e) || known_places_check(k, e))
         return -1;
     k->store = redis_store_open(k->loop, str_cstr(k->h->config->fleet), (unsigned)k->lease_ms, e);
     return k->store ? 0 : -1;

@@ -12,6 +12,7 @@
 #include "common/fleet/place_table.h"
 #include "common/os/file.h"
 #include "common/proc/config.h"
+#include "common/proc/place_folder.h"
 #include "common/proc/status.h"
 #include "supervisor/supervisor_internal.h"
 
@@ -92,19 +93,6 @@ void adoption_pass_slot(struct supervisor *s, unsigned slot)
     process_done(from);
 }
 
-/* Parses "worker-12". False for any other name. */
-static bool parse_worker_folder(const char *name, uint32_t *ret)
-{
-    static const struct str head = STR_LIT("worker-");
-    struct str text = str_cstr(name);
-    uint64_t index;
-
-    if (!str_starts(text, head) || str_to_u64(str_sub(text, head.len, SIZE_MAX), 999999, &index))
-        return false;
-    *ret = (uint32_t)index;
-    return true;
-}
-
 /* Makes a worker serve a place with a journal of this node's own indexes. */
 static int assign_leftover(struct supervisor *s, uint32_t index, struct err *e)
 {
@@ -146,7 +134,7 @@ int adoption_assign_leftovers(struct supervisor *s, struct err *e)
     int rc = 0;
 
     while (d && (entry = file_next_entry(d)))
-        if (parse_worker_folder(entry->d_name, &index))
+        if (place_folder_parse(entry->d_name, &index))
             *vec_push(&indexes) = index;
     if (d && errno)
         rc = err_sys(e, ERR_IO, "cannot read %s", s->config->state_dir);

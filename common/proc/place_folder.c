@@ -24,6 +24,19 @@ static void write_path(const char *state_dir, uint32_t index, char ret[PATH_SIZE
         (void)snprintf(ret, PATH_SIZE, "%s/worker-%u", state_dir, (unsigned)index);
 }
 
+bool place_folder_parse(const char *name, uint32_t *ret_index)
+{
+    static const struct str head = STR_LIT("worker-");
+    struct str text = str_cstr(name);
+    uint64_t index;
+
+    if (!str_starts(text, head) ||
+        str_to_u64(str_sub(text, head.len, SIZE_MAX), FLEET_BLOCKS * FLEET_BLOCK_SIZE - 1, &index))
+        return false;
+    *ret_index = (uint32_t)index;
+    return true;
+}
+
 bool place_folder_exists(const char *state_dir, uint32_t index)
 {
     char path[PATH_SIZE];

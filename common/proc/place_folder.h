@@ -17,6 +17,9 @@ enum { PLACE_FOLDER_MAX = 4096 + 64 };
 #define PLACE_FOLDER_LOST "lost"         /* another node has taken the place */
 #define PLACE_FOLDER_RELEASED "released" /* this node has given it up */
 
+/* Parses "worker-12". False for any other name. */
+bool place_folder_parse(const char *name, uint32_t *ret_index);
+
 /* Reports whether there is a folder of that index. */
 bool place_folder_exists(const char *state_dir, uint32_t index);
 

@@ -190,8 +190,9 @@ def test_nothing_is_doubted_of_a_node_that_was_stopped(tmp_path):
         assert len(fleet.state("b", session)["records"]) == 2 and fleet.doubts("b", session) == []
 
 
-def test_a_node_that_was_lost_after_its_restart_is_doubted(fleet):
-    """The next server has its end, and lacks its next claim, which another node has seen."""
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_node_that_was_lost_after_its_restart_is_doubted(fleet, restarts):
+    """The next server has its end, and lacks its next claim, which another node has seen, maybe before its own restart."""
     fleet.replicate()
     session = fleet.create("a")
     key = f"place:{{{index_of(session['session_id'])}}}"
@@ -208,7 +209,11 @@ def test_a_node_that_was_lost_after_its_restart_is_doubted(fleet):
     known = pathlib.Path(f"{fleet['b'].folder}/state/fleet-places")
     g.wait_until(lambda: f" {epoch} - a\n" in known.read_text(), 20, "b has seen the claim")
     fleet.lose("a")
+    if restarts:
+        fleet["b"].kill()
     fleet.promote()
+    if restarts:
+        fleet["b"].start()
     assert fleet.chat("b", session, "three").status == 200
     assert len(fleet.doubts("b", session)) == 1
 

@@ -12,6 +12,7 @@ import pytest
 from fleet_kit import AS_ADMIN, Fleet, Later, index_of
 from store_kit import Driver, Server
 from test_fleet_adopt import LEASE, ODD, records, wait_whole
+from test_fleet_join import reason_of
 
 
 def command(fleet, *words):
@@ -245,27 +246,43 @@ def test_sessions_of_a_node_that_was_lost_with_the_store_are_lost_and_not_unknow
                 fleet[node].stop()
 
 
-def test_the_places_in_a_state_folder_are_of_one_fleet(tmp_path):
-    """A node that changes its fleet takes no place from the nodes there, although it knows newer claims of such indexes."""
-    with Fleet(tmp_path, "", lease=LEASE) as fleet:
-        other = fleet.server.url("other")
-        fleet.add("c", fleet=other).start()
-        session = fleet.create("c")
-        for node in "ab":
-            fleet.add(node).start().allow(*ODD, "the places of another fleet")
-        index = index_of(session["session_id"])
-        known = pathlib.Path(f"{fleet['b'].folder}/state/fleet-places")
-        g.wait_until(lambda: known.exists() and re.search(f"^{index} .* a$", known.read_text(), re.M), 20, "b has written it down")
-        for node in "ab":
-            fleet[node].stop()
-        fleet["b"].settings["fleet"] = other
+def test_the_sessions_of_a_state_folder_are_of_one_fleet(tmp_path):
+    """In their own fleet other nodes may go on with them. Without sessions the folder may join another fleet."""
+    with Fleet(tmp_path, "ab", lease=LEASE) as fleet:
+        for gateway in fleet:
+            gateway.allow(*ODD, "of the fleet")
+        session = fleet.create("a")
+        fleet["a"].kill()
+        fleet["a"].settings["fleet"] = fleet.server.url("other")
+        reason = reason_of(fleet["a"]).replace('\\"', '"')
+        assert "--fleet: the sessions of --state-dir" in reason and 'are of the fleet "test", not of "other"' in reason, reason
+        assert fleet.chat("b", session, "one").status == 200, "it goes on here"
+        fleet["a"].settings["fleet"] = fleet.url
+        fleet["a"].start()
+        assert fleet.chat("a", session, "two").status == 200
+
+
+def test_new_nodes_may_join_a_new_store_first(fleet):
+    """They get the indexes of a node that comes later, which gets those with its sessions back. Sessions of both go on."""
+    session = fleet.create("b")
+    index = index_of(session["session_id"])
+    assert fleet.chat("b", session, "one").status == 200
+    wait_whole(fleet, session)
+    had = records(fleet, "b", session)
+    fleet.add("a").allow(*ODD, "another node owns a place")
+    fleet["b"].allow("has other indexes now")
+    with new_store(fleet, "b"):
+        fleet["a"].start()
+        later = fleet.create("a")
+        assert index_of(later["session_id"]) == index and fleet.chat("a", later, "one").status == 200
         fleet["b"].start()
-        g.wait_until(lambda: re.search(f"^{index} .* c$", known.read_text(), re.M), 20, "b has written down those of its new fleet")
-        g.pause(3 * float(LEASE[:-1]), "a claim")
-        assert fleet.chat("b", session, "one").status == 200
-        for node in "bc":
-            g.wait_until(lambda at=fleet[node]: reaches_all(at), 20, "it reaches all indexes")
-        for node in "bc":
+        for node in "ab":
+            for one in (session, later):
+                g.wait_until(lambda node=node, one=one: fleet.chat(node, one, "more").status == 200, 30, "it goes on")
+        assert fleet.owner(index) == "b" and records(fleet, "a", session)[:1] == had and len(records(fleet, "a", later)) == 3
+        new = [fleet.create(node) for node in "ab"]
+        assert all(fleet.chat("a", one, "one").status == 200 for one in new)
+        for node in "ab":
             fleet[node].stop()
 
 

@@ -80,7 +80,7 @@ def test_an_array_with_a_store_job_is_a_fleet(slurm):
     g.wait_until(url.exists, 20, "the store's URL is published")
     assert (slurm.run / "store-key").stat().st_mode & 0o077 == 0 and (slurm.run / "store.conf").stat().st_mode & 0o077 == 0
     fleet = url.read_text().strip()
-    assert re.fullmatch(r"redis://127\.0\.0\.1:\d+/0\?name=job7&password_file=.*/store-key", fleet)
+    assert re.fullmatch(r"redis://127\.0\.0\.1:\d+/0\?name=slurm&password_file=.*/store-key", fleet)
 
     port = g.free_port()
     for task in (0, 1):
@@ -106,14 +106,15 @@ def test_an_array_with_a_store_job_is_a_fleet(slurm):
     assert slurm.end(100) == 0, slurm.log(100)
     assert slurm.end(7) == 0 and not url.exists(), slurm.log(7)
 
-    # a requeued store has all records, and so has the array
-    slurm.submit("rollgate-store", 7, ROLLGATE_STORE_PORT=re.search(r":(\d+)/", fleet)[1])
-    g.wait_until(url.exists, 20, "the store's URL is published")
-    assert url.read_text().strip() == fleet
-    slurm.submit("rollgate", 100, ROLLGATE_FLEET=fleet, SLURM_ARRAY_TASK_ID="0", SLURM_ARRAY_JOB_ID="100", ROLLGATE_PORT=str(port))
-    g.wait_until(endpoints[0].exists, 60, "the task is published")
-    assert chat(first, session) == 200
-    assert slurm.end(100) == 0 and slurm.end(7) == 0
+    # a requeued store has all records, and so has the array; so have later jobs
+    for store, array in ((7, 100), (8, 200)):
+        slurm.submit("rollgate-store", store, ROLLGATE_STORE_PORT=re.search(r":(\d+)/", fleet)[1])
+        g.wait_until(url.exists, 20, "the store's URL is published")
+        assert url.read_text().strip() == fleet
+        slurm.submit("rollgate", array, ROLLGATE_FLEET=fleet, SLURM_ARRAY_TASK_ID="0", SLURM_ARRAY_JOB_ID=str(array), ROLLGATE_PORT=str(port))
+        g.wait_until(endpoints[0].exists, 60, "the task is published")
+        assert chat(first, session) == 200
+        assert slurm.end(array) == 0 and slurm.end(store) == 0
 
 
 def chat(gateway, session):

@@ -78,6 +78,61 @@ TEST(forgotten, a_place_without_an_owner_is_given_up)
     end_case(&f);
 }
 
+/* The same state folder, after a restart. */
+static void begin_anew(struct keeper_case *f)
+{
+    fleet_view_done(&f->k.view);
+    f->k.view = (struct fleet_view){.self = f->k.name};
+    place_table_free(f->k.table);
+    f->k.table = place_table_new();
+}
+
+TEST(forgotten, a_claim_that_was_seen_before_the_last_start_is_told)
+{
+    const struct store_entry seen = {.owner = STR("a"), .epoch = 90, .base = 90, .beat = 3};
+    struct keeper_case f;
+
+    begin_case(&f);
+    list(&f, OTHER, seen, 1);
+    known_places_read(&f.k, false); /* there is no file yet */
+    for (uint64_t epoch = 70; epoch < 100; epoch += 20) {
+        struct store_entry now = seen;
+
+        begin_anew(&f);
+        now.epoch = now.base = epoch;
+        list(&f, OTHER, now, 1);
+        known_places_read(&f.k, false);
+        ownership_adopt(&f.k, fleet_view_place(&f.k.view, OTHER));
+        cr_assert(f.store.n == 1 && f.store.claims[0].seen == 90);
+        answer_claim(&f.store, &(struct store_answer){.verdict = STORE_ALIVE});
+    }
+    end_case(&f);
+}
+
+TEST(forgotten, a_state_folder_is_of_one_fleet)
+{
+    static char other[] = "other";
+    struct keeper_case f;
+    struct err e = {0};
+    char path[80];
+
+    begin_case(&f);
+    cr_assert_eq(known_places_check(&f.k, &e), 0, "a new folder");
+    known_places_read(&f.k, false);
+    (void)snprintf(path, sizeof(path), "%s/worker-%d", f.folder, OWN);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    cr_assert_eq(known_places_check(&f.k, &e), 0);
+    f.k.url.name = other;
+    cr_assert_eq(known_places_check(&f.k, &e), -1);
+    cr_assert(strstr(e.text, "\"run\", not of \"other\""), "%s", e.text);
+    cr_assert_eq(rmdir(path), 0);
+    cr_assert_eq(known_places_check(&f.k, &e), 0, "it has no sessions");
+    known_places_read(&f.k, false);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    cr_assert_eq(known_places_check(&f.k, &e), 0, "it is of the other fleet from then on");
+    end_case(&f);
+}
+
 TEST(forgotten, places_in_the_state_folder_are_gone_from_a_new_store)
 {
     const struct store_entry own = {.owner = STR("me"), .epoch = 70, .base = 70};
@@ -100,11 +155,7 @@ TEST(forgotten, places_in_the_state_folder_are_gone_from_a_new_store)
     (void)fleet_view_publish(&f.k.view, f.k.table, LEASE_MS);
     known_places_write(&f.k);
 
-    /* the same state folder, another store */
-    fleet_view_done(&f.k.view);
-    f.k.view = (struct fleet_view){.self = f.k.name};
-    place_table_free(f.k.table);
-    f.k.table = place_table_new();
+    begin_anew(&f);
     f.k.step = JOIN_PLACES;
     fleet_view_end_list(&f.k.view, 1);
     cr_assert_eq(ownership_claim_block(&f.k, 1), 0);
