@@ -351,6 +351,11 @@ bool desk_is_refusing(const struct desk *d)
     return d->copy && desk_copy_check_read(d, &e);
 }
 
+bool desk_copy_has_lost(const struct desk *d)
+{
+    return d->copy && place_table_is_taken(d->heritage->fleet, FLEET_DISPATCHER);
+}
+
 bool desk_copy_is_sent(const struct desk *d)
 {
     return place_table_own_epoch(d->heritage->fleet, FLEET_DISPATCHER) == 0 ||

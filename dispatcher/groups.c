@@ -314,6 +314,13 @@ static struct group *find_group(struct desk_request *r, struct err *e)
 
     if (g)
         return g;
+    if (desk_copy_has_lost(r->desk)) {
+        (void)err_set(e, ERR_GROUP_LOST,
+                      "group %.*s is unknown or lost: a lost node alone may have had it; submit it "
+                      "again",
+                      (int)MIN_OF(r->name.len, (size_t)GROUP_ID_MAX), r->name.p);
+        return NULL;
+    }
     if (!r->desk->copy) /* a fleet has one dispatcher */
         heritage_list_peers(r->desk->heritage, false, &peers);
     (void)err_set(e, ERR_UNKNOWN_GROUP, "no group is called %.*s%s%.*s",

@@ -4,7 +4,8 @@
  *
  *   first    after a wait in which the entry stays missing, because a new store looks like one that
  *            was emptied: then the owner, which has the groups, brings the entry back. The wait is
- *            short for a node that has groups, and for a new fleet's only node
+ *            short for the node that had the groups last, and for a new fleet's only node. If the
+ *            last one does not come, ids of groups that nobody knows are reported as lost
  *   again    by a node that had it in a time that the store has forgotten
  *   later    by its owner after a restart, or by another node when the owner is lost, if the store
  *            has all records that were answered
@@ -47,13 +48,22 @@ static bool is_alone(const struct fleet_keeper *k)
     return true;
 }
 
+/* True if another node had the place after this one, which has seen that. */
+static bool is_lost(const struct fleet_keeper *k)
+{
+    const struct seen_place *gone = fleet_view_gone(&k->view, FLEET_DISPATCHER);
+
+    return place_table_had(k->table, FLEET_DISPATCHER) &&
+           !(gone && gone->base <= ownership_read_base(k, FLEET_DISPATCHER));
+}
+
 /* Returns how many leases the entry must be missing before this node makes it. A living owner needs
  * less than one, one that starts has the groups, and one that was seen may come back. */
 static uint64_t count_leases(const struct fleet_keeper *k)
 {
     enum { LEASES_SHORT = 1, LEASES = 3, LEASES_SEEN = 6 };
 
-    if (place_table_had(k->table, FLEET_DISPATCHER))
+    if (is_lost(k))
         return LEASES_SEEN;
     return ownership_has_folder(k, FLEET_DISPATCHER) || is_alone(k) ? LEASES_SHORT : LEASES;
 }
@@ -66,13 +76,15 @@ static uint64_t claim_first(struct fleet_keeper *k, uint64_t now_ms)
 
     if (k->view.unbroken_ms == 0)
         return 0;
-    if (place_table_had(k->table, FLEET_DISPATCHER) && now_ms >= since_ms + 2 * k->lease_ms) {
+    if (is_lost(k) && now_ms >= since_ms + 2 * k->lease_ms) {
         k->unserved++;
         complain(k, "the store has lost its entry, and no node has brought it back", now_ms);
     }
     if (now_ms < due_ms)
         return due_ms;
-    ownership_claim_first(k, FLEET_DISPATCHER);
+    if (is_lost(k))
+        log_error(NULL, "the groups of the dispatcher's last node are lost, as the store's are");
+    ownership_claim_first(k, FLEET_DISPATCHER, is_lost(k));
     return 0;
 }
 
@@ -107,7 +119,7 @@ static uint64_t claim_known(struct fleet_keeper *k, const struct seen_place *p, 
     const char *obstacle = find_obstacle(k, p, is_ours);
 
     if (ownership_is_forgotten(k, p)) {
-        ownership_claim_first(k, FLEET_DISPATCHER);
+        ownership_claim_first(k, FLEET_DISPATCHER, false);
         return 0;
     }
     if (!is_ours && (lost_ms == 0 || lost_ms > p->seen_ms))

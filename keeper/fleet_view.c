@@ -250,12 +250,22 @@ struct seen_block *fleet_view_block(const struct fleet_view *v, uint32_t block)
     return map_get(&v->blocks, str_cstr(key));
 }
 
-struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
+static struct seen_place *find_place(const struct map *places, uint32_t index)
 {
     char key[16];
 
     (void)snprintf(key, sizeof(key), "%u", index);
-    return map_get(&v->places, str_cstr(key));
+    return map_get(places, str_cstr(key));
+}
+
+struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
+{
+    return find_place(&v->places, index);
+}
+
+struct seen_place *fleet_view_gone(const struct fleet_view *v, uint32_t index)
+{
+    return find_place(&v->gone, index);
 }
 
 /* Reports whether the node can have `wanted` indexes of its block. */

@@ -98,6 +98,9 @@ void fleet_view_note_emptied(struct fleet_view *v);
  * if it is emptied again. */
 bool fleet_view_has_lost(const struct fleet_view *v, struct seen_place *gone);
 
+/* NULL: the place is not gone. */
+struct seen_place *fleet_view_gone(const struct fleet_view *v, uint32_t index);
+
 /* Forgets a place that is gone, and frees it. */
 void fleet_view_drop_gone(struct fleet_view *v, struct seen_place *gone);
 

@@ -4,7 +4,8 @@
  * that has seen them restores them under its name. The owner, or a node with a newer claim, gets
  * them when it comes. A place that had been released, and that no node had claimed, has no records
  * anywhere: it is released again, marked. If the place was made anew meanwhile, by a node without
- * its sessions, the entry is marked, so that ids which nobody knows are reported as lost.
+ * its sessions, the entry is marked, so that ids which nobody knows are reported as lost. So is the
+ * dispatcher's place, which waits for no lost owner.
  */
 #include <stdlib.h>
 
@@ -65,15 +66,24 @@ static void restore_place(struct fleet_keeper *k, const struct seen_place *gone)
 }
 
 /* True if there is nothing to restore: the store was not emptied, or knows of the place's last
- * claim or that sessions of it are lost. The dispatcher's place has a rule of its own. */
+ * claim or that sessions of it are lost. */
 static bool is_settled(const struct fleet_keeper *k, struct seen_place *gone)
 {
     const struct seen_place *p = fleet_view_place(&k->view, gone->index);
 
     if (!fleet_view_has_lost(&k->view, gone))
         return k->view.round > gone->gone_round + 2;
-    return gone->index == FLEET_DISPATCHER || place_table_own_epoch(k->table, gone->index) != 0 ||
-           (p && (p->taken || !fleet_view_lacks_claim(p, gone->base)));
+    if (gone->index != FLEET_DISPATCHER && place_table_own_epoch(k->table, gone->index) != 0)
+        return true;
+    return p && (p->taken || !fleet_view_lacks_claim(p, gone->base));
+}
+
+/* The dispatcher's place waits for no lost owner: its next one makes the entry
+ * (dispatcher_place.c), which is only marked if that node did not know of the last owner. */
+static bool is_restorable(const struct fleet_keeper *k, struct seen_place *gone)
+{
+    return fleet_view_has_lost(&k->view, gone) && !ownership_is_claimed(k, gone->index) &&
+           (gone->index != FLEET_DISPATCHER || fleet_view_place(&k->view, gone->index));
 }
 
 void forgotten_restore(struct fleet_keeper *k)
@@ -88,8 +98,8 @@ void forgotten_restore(struct fleet_keeper *k)
 
         if (is_settled(k, gone))
             *vec_push(&settled) = gone;
-        else if (fleet_view_has_lost(&k->view, gone) && k->view.unbroken_ms > 0 &&
-                 now_ms >= since_ms + k->lease_ms / 2 && !ownership_is_claimed(k, gone->index))
+        else if (k->view.unbroken_ms > 0 && now_ms >= since_ms + k->lease_ms / 2 &&
+                 is_restorable(k, gone))
             restore_place(k, gone);
     }
     for (size_t i = 0; i < settled.n; i++)

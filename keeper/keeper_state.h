@@ -175,8 +175,9 @@ bool ownership_is_unheard(const struct fleet_keeper *k, const struct seen_place 
 bool ownership_is_incomplete(const struct fleet_keeper *k, const struct seen_place *p);
 
 /* Makes the entry of a place that the store lacks, or whose claim by this node it has forgotten. If
- * this node has its folder, the place is not whole until the store has the records. */
-void ownership_claim_first(struct fleet_keeper *k, uint32_t index);
+ * this node has its folder, the place is not whole until the store has the records. `lost`: a lost
+ * node had the dispatcher's place later. */
+void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool lost);
 
 /* Enters a place that this node had before its upgrade, without a claim. False: it did not. */
 bool ownership_continue(struct fleet_keeper *k, const struct seen_place *p);

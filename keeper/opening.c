@@ -153,7 +153,7 @@ size_t opening_claim_folders(struct fleet_keeper *k)
 
     while (next_forgotten(k, d, &index)) {
         handle_new_store(k);
-        ownership_claim_first(k, index);
+        ownership_claim_first(k, index, false);
         claimed += index / FLEET_BLOCK_SIZE == k->entry.block;
     }
     (void)file_end_entries(d, k->h->state_dir);

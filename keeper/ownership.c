@@ -32,6 +32,7 @@ struct place_claim {
     bool bare;    /* some of its records are in the store alone, as far as this node knows */
     bool vacates; /* a place without sessions is released again */
     bool taken;   /* the store may have forgotten that the place was taken */
+    bool lost;    /* the store may have forgotten that a lost node had the place later */
 };
 
 static void on_claimed(void *ctx, const struct store_answer *a);
@@ -47,6 +48,7 @@ static void send_claim(struct place_claim *c, uint64_t beat)
         .known = c->known,
         .incomplete = c->taken,
         .bare = c->bare,
+        .restores = c->lost,
         .seen = c->seen,
         .reads = k->entry.newest_record};
 
@@ -92,9 +94,14 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
     start_claim(k, (struct place_claim){.index = index, .known = known, .taken = taken}, beat);
 }
 
-void ownership_claim_first(struct fleet_keeper *k, uint32_t index)
+void ownership_claim_first(struct fleet_keeper *k, uint32_t index, bool lost)
 {
-    claim_place(k, index, 0, ownership_read_base(k, index));
+    const struct place_claim what = {.index = index,
+                                     .known = ownership_read_base(k, index),
+                                     .taken = !lost && place_table_is_taken(k->table, index),
+                                     .lost = lost};
+
+    start_claim(k, what, 0);
 }
 
 void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p)
@@ -344,7 +351,7 @@ size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
         if (place_table_own_epoch(k->table, first + i)) {
             owned++;
         } else if (!p && !ownership_is_claimed(k, first + i)) {
-            ownership_claim_first(k, first + i);
+            ownership_claim_first(k, first + i, false);
             claimed++;
         } else if (p && ownership_put_vacant(k, first + i)) {
             claim_place(k, first + i, p->beat, 0);

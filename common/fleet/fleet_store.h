@@ -153,7 +153,9 @@ struct store_claim {
     bool incomplete; /* take it although the store lacks records of it, or its entry; mark it */
     bool bare;       /* the store has records that the caller lacks, as far as the caller knows */
     /* `me` does not live, but the caller saw its claim `known`. An owner that made the entry later,
-     * without records of before, keeps the place, and the entry is marked as with `incomplete` */
+     * without records of before, keeps the place, and the entry is marked as with `incomplete`. So
+     * is that of the dispatcher's place: any later owner keeps it, and without an entry `me` is the
+     * caller, which saw a claim above its own `known` */
     bool restores;
 };
 

@@ -35,7 +35,7 @@ class Retryable(RollgateError):
 
 
 class Ended(RollgateError):
-    """The session, or the attempt, has ended: it was finalized, aborted or cancelled, or its budget is used up."""
+    """The session, the attempt or the group has ended: finalized, aborted, cancelled, lost, or its budget is used up."""
 
     code = ""
 
@@ -136,6 +136,10 @@ class BudgetExhausted(Ended):
 
 class SessionLost(Ended):
     code = "session_lost"
+
+
+class GroupLost(Ended):
+    code = "group_lost"
 
 
 class AttemptEnded(Ended):

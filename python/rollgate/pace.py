@@ -5,7 +5,7 @@ import logging
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from .client import Client
-from .errors import UnknownGroup
+from .errors import GroupLost, UnknownGroup
 
 log = logging.getLogger("rollgate.pace")
 Group = Mapping[str, Any]           # a result of GET /groups/{id}
@@ -132,6 +132,6 @@ def oversample(client: Client, queue: str, groups: Iterable[Mapping[str, Any]], 
         if group["id"] not in taken:
             try:
                 cancelled += client.cancel_group(group["id"])["cancelled"]
-            except UnknownGroup:    # another trainer took and acknowledged it
+            except (UnknownGroup, GroupLost):   # another trainer took and acknowledged it
                 pass
     return kept, dropped, cancelled

@@ -139,7 +139,7 @@ static void set_doubt(struct file_store *s, struct file_entry *p, const struct s
     if (claim->bare && had && s->server[0] && had != s->server[0] &&
         !(p->replicated && had == s->server[1] && s->server[2] == 1)) {
         if (!p->e.doubt_ms)
-            p->e.doubt_ms = MAX_OF(find_server(s, had)->e.beat, (uint64_t)1);
+            p->e.doubt_ms = MAX_OF(find_server(s, had)->e.beat, MIN_OF(p->e.epoch, (uint64_t)1));
         p->e.taken = true;
     }
     if (claim->bare && forgotten(p, claim) && p->e.epoch == 0)
@@ -161,7 +161,9 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
     stored = p->e.epoch;
     if (stored == 0)
         p->e.whole = true;
-    if (claim->restores && is_between(p, claim) && p->e.before == FLEET_BASE_OLDEST) {
+    if (claim->restores &&
+        ((is_between(p, claim) && p->e.before == FLEET_BASE_OLDEST) ||
+         (forgotten(p, claim) && stored > 0 && claim->place == FLEET_DISPATCHER))) {
         p->e.taken = true;
         file_write_entry(s, p, true);
         end_claim(s, claim, call, STORE_ALIVE);
@@ -188,7 +190,8 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
             p->base = p->e.epoch;
         p->e.owner = arena_str(&s->arena, claim->me);
         p->e.vacant = false;
-        p->e.taken = p->e.taken || claim->incomplete;
+        p->e.taken = p->e.taken || claim->incomplete ||
+                     (claim->restores && claim->place == FLEET_DISPATCHER);
         p->e.beat++;
         file_write_entry(s, p, true);
         end_claim(s, claim, call, STORE_DONE);

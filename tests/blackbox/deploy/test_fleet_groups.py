@@ -3,6 +3,7 @@ import glob
 import itertools
 import json
 import os
+import pathlib
 import re
 import signal
 import time
@@ -422,6 +423,34 @@ def test_a_lost_dispatcher_is_replaced_with_all_its_groups(fleet):
     fleet[other].stop()
     fleet[other].start()
     g.wait_until(lambda: groups(front) == {"waiting": "waiting"}, 20, "the same after a restart")
+
+
+@pytest.mark.parametrize("store", ["emptied", "new"])
+def test_groups_that_are_lost_with_the_store_and_their_node_are_not_unknown(fleet, tmp_path, store):
+    owner, other = owner_and_other(fleet)
+    fleet[other].allow("has forgotten", "the store has lost", "groups of the dispatcher's last node are lost")
+    front = Front(fleet[other])
+    submit(front, "one")
+    g.wait_until(lambda: f" - {owner}\n" in pathlib.Path(f"{fleet[other].folder}/state/fleet-places").read_text(), 20, "it is written down")
+    asked = Later(lambda: front.get("/groups/one/wait?timeout_s=20"))
+    fleet.lose(owner)
+    if store == "emptied":
+        fleet.server.ask("FLUSHALL")
+    else:
+        fleet[other].stop()
+        fleet.server.stop()
+        fleet.server = Server(tmp_path / "other").start()
+        fleet[other].settings["fleet"] = fleet.url
+        fleet[other].start()
+    asked.get()
+    for answer in (front.get("/groups/one"), front.get("/groups/one/wait"), front.post("/groups/one/cancel")):
+        assert (answer.status, answer.json()["error"]["code"]) == (410, "group_lost"), answer.text
+    assert fleet.owner("d") == other and fleet.entry("place:{d}")["taken"] == "1"
+    submit(front, "one")
+    assert groups(front) == {"one": "waiting"}
+    if store == "new":
+        fleet[other].stop()     # before its store
+        fleet.server.stop()
 
 
 def test_a_drained_dispatcher_moves_at_once(fleet):

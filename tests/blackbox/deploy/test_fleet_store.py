@@ -12,6 +12,8 @@ import redis
 import gateway as g
 from store_kit import KINDS, Driver, Proxy, Server, TlsServer
 
+DISPATCHER = 0xffffffff      # its place
+
 
 @pytest.fixture(params=KINDS + ["file"])
 def store(request, tmp_path):
@@ -254,6 +256,25 @@ def test_who_had_a_place_later_gets_it_from_a_store_that_has_forgotten_both(stor
         assert claims("a", first) == "alive"
 
 
+def test_the_dispatchers_place_waits_for_no_lost_owner(store):
+    """What a later owner had is lost, and the entry says so. That owner gets the place if it comes, nevertheless."""
+    with Driver(store) as d:
+        def taken(place):
+            return next(x["taken"] for x in d.watch() if x["entry"] == f"place:{'d' if place == DISPATCHER else place}")
+
+        for place in (7, DISPATCHER):
+            assert d.claim(place, "b", known=5)["verdict"] == "done" and not taken(place)
+            seen = d.claim(place, "a", known=9, restores=True)
+            if place == DISPATCHER:
+                assert (seen["verdict"], seen["owner"]) == ("alive", "b") and taken(place)
+            assert d.claim(place, "a", known=9 if place == DISPATCHER else 11)["verdict"] == "done"
+        assert not taken(7)
+    with Driver(store + "-2" if store.startswith("file") else store + "2") as d:
+        d.put("block:0", "b", 1)
+        claim = d.claim(DISPATCHER, "b", restores=True)
+        assert (claim["verdict"], claim["whole"]) == ("done", True) and taken(DISPATCHER)
+
+
 def test_a_place_that_is_not_whole_has_complete_logs_and_is_taken_by_name(store):
     with Driver(store) as d:
         def entry():
@@ -341,14 +362,14 @@ def play_differently(rng, server, url, oracle, steps):
             assert answers[0] == answers[1], (op, place, fields)
             return answers[0]
 
-        claims = {place: 0 for place in (1, 2)}
+        claims = {place: 0 for place in (1, 2, DISPATCHER)}
         replace_server(two)
         both("put", 0, key="block:0", value="a", edition=1)
         for _ in range(steps):
             known = rng.choice([len(servers[0]) - 1] * 3 + [len(servers[0]) - 2, 0])
             if rng.random() < .03:
                 replace_server(two)
-            place, session = rng.choice([1, 2]), rng.choice(["s", "t"])
+            place, session = rng.choice([1, 2, 1, 2, 1, 2, DISPATCHER]), rng.choice(["s", "t"])
             epoch = max(0, claims[place] - rng.choice([0, 0, 0, 0, 1, 2]))
             op = rng.choices(["claim", "renew", "append", "drop", "read", "put", "release"], [3, 2, 12, 2, 3, 2, 1])[0]
             if op == "claim":
@@ -393,6 +414,7 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "whole, base, before = '0', ARGV[3], ARGV[3]",
     "or between",
     "ARGV[9] == '1' and ",
+    "or forgotten and p[2] and not waits",
     "and before == '1'",
     "if not between then since = epoch end",
     "if known <= tonumber(is[5]) then base = string.format('%.0f', epoch - 1) end",

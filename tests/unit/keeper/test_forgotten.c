@@ -133,6 +133,74 @@ TEST(forgotten, a_state_folder_is_of_one_fleet)
     end_case(&f);
 }
 
+/* The entry of the dispatcher's place, which a owns. */
+static void list_dispatcher(struct keeper_case *f, uint64_t before, uint64_t epoch)
+{
+    const struct store_entry e = {.key = STR("place:d"),
+                                  .owner = STR("a"),
+                                  .epoch = epoch,
+                                  .base = epoch,
+                                  .before = before,
+                                  .since = epoch};
+
+    fleet_view_add(&f->k.view, &e, 1);
+    fleet_view_end_list(&f->k.view, 1);
+    (void)fleet_view_publish(&f->k.view, f->k.table, LEASE_MS);
+}
+
+TEST(forgotten, groups_of_a_lost_dispatcher_are_lost)
+{
+    const struct place_base own = {.claim = 60};
+    struct keeper_case f;
+    struct err e;
+
+    begin_case(&f);
+    list_dispatcher(&f, 0, 80);
+    known_places_write(&f.k);
+    for (int known = 0; known < 2; known++) {
+        begin_anew(&f);
+        fleet_view_end_list(&f.k.view, 1);
+        fleet_view_note_emptied(&f.k.view);
+        known_places_read(&f.k, true);
+        forgotten_restore(&f.k);
+        cr_assert_eq(f.store.n, 0, "its next owner makes the entry");
+        f.k.desk_missed_ms = 0;
+        f.k.lease_ms = 0;
+        (void)dispatcher_place_claim(&f.k);
+        cr_assert_eq(f.store.n, 1);
+        cr_assert(f.store.claims[0].restores && str_eq_c(f.store.claims[0].me, "me"));
+        cr_assert_eq(f.store.claims[0].known, known ? 60 : 0, "it had older groups, or none");
+        answer_claim(&f.store, &(struct store_answer){.verdict = STORE_ALIVE});
+
+        /* a node that did not know of the last owner was faster */
+        list_dispatcher(&f, 1, 99);
+        forgotten_restore(&f.k);
+        cr_assert(f.store.n == 1 && f.store.claims[0].restores && f.store.claims[0].known == 80);
+        answer_claim(&f.store, &(struct store_answer){.verdict = STORE_ALIVE});
+        cr_assert_eq(place_folder_write_base(f.folder, FLEET_DISPATCHER, own, false, &e), 0);
+    }
+    end_case(&f);
+}
+
+TEST(forgotten, the_node_that_had_the_dispatcher_last_has_lost_no_group)
+{
+    const struct place_base own = {.claim = 80};
+    struct keeper_case f;
+    struct err e;
+
+    begin_case(&f);
+    list_dispatcher(&f, 0, 80);
+    known_places_write(&f.k);
+    cr_assert_eq(place_folder_write_base(f.folder, FLEET_DISPATCHER, own, false, &e), 0);
+    begin_anew(&f);
+    fleet_view_end_list(&f.k.view, 1);
+    known_places_read(&f.k, true);
+    f.k.lease_ms = 0;
+    (void)dispatcher_place_claim(&f.k);
+    cr_assert(f.store.n == 1 && f.store.claims[0].known == 80 && !f.store.claims[0].restores);
+    end_case(&f);
+}
+
 TEST(forgotten, places_in_the_state_folder_are_gone_from_a_new_store)
 {
     const struct store_entry own = {.owner = STR("me"), .epoch = 70, .base = 70};

@@ -85,7 +85,7 @@ TEST(ownership, a_first_entry_is_not_whole_if_its_sessions_are_here)
 /* Claims the place with the base of an earlier claim, as after the store has forgotten that one. */
 static bool answers_after_claim(struct keeper_case *f, uint32_t index, uint64_t epoch)
 {
-    ownership_claim_first(&f->k, index);
+    ownership_claim_first(&f->k, index, false);
     cr_assert_eq(f->store.n, 1);
     answer_claim(&f->store,
                  &(struct store_answer){.verdict = STORE_DONE, .epoch = epoch, .base = 1});
@@ -142,7 +142,7 @@ TEST(ownership, a_folder_keeps_the_claim_that_its_records_stem_from)
     begin_case(&f);
     f.k.asking = true; /* no other entry is written */
     cr_assert_eq(ownership_read_base(&f.k, OWN), 0);
-    ownership_claim_first(&f.k, OWN);
+    ownership_claim_first(&f.k, OWN, false);
     answer_claim(&f.store, &claimed);
     cr_assert_eq(ownership_read_base(&f.k, OWN), 60);
     cr_assert_eq(place_table_own_base(f.k.table, OWN), 60);
@@ -171,7 +171,7 @@ TEST(ownership, a_place_that_was_not_read_whole_is_bare_after_a_restart)
     for (int i = 0; i < 2; i++) {
         place_table_free(f.k.table);
         f.k.table = place_table_new();
-        ownership_claim_first(&f.k, OTHER);
+        ownership_claim_first(&f.k, OTHER, false);
         cr_assert_eq(f.store.claims[0].bare, i == 0);
         cr_assert_eq(f.store.claims[0].known, 70);
         answer_claim(&f.store, &claimed);
@@ -188,7 +188,7 @@ TEST(ownership, the_last_renewal_reports_the_places_that_workers_have_left)
 
     begin_case(&f);
     f.k.asking = true; /* no other entry is written */
-    ownership_claim_first(&f.k, OWN);
+    ownership_claim_first(&f.k, OWN, false);
     answer_claim(&f.store, &(struct store_answer){.verdict = STORE_DONE, .epoch = 70, .base = 70});
     place_table_report_whole(f.k.table, OWN, 70, 0);
     for (int i = 0; i < 3; i++) {
