@@ -6,6 +6,10 @@
 /* Confirmation, time waited, one X-Forwarded line, and a Content-Length for the dropped one. */
 enum { OWN_LINES = 4 };
 
+/* X-Forwarded-Host is the longest line that is not in `extra`. It replaces Host. */
+_Static_assert((int)HEADS_EXTRA + sizeof("X-Forwarded-") <= (int)HTTP1_OWN_BYTES,
+               "a node takes it");
+
 /* Makes the request line, with our version. Returns the number of entries. */
 static int first_line(const struct http1_head *h, struct iovec *iov)
 {

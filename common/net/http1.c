@@ -465,12 +465,14 @@ static bool worth_parsing(struct str in, size_t seen_bytes, size_t max_bytes)
 
 typedef int (*first_line_fn)(struct http1_head *h, const char **at, const char *end, struct err *e);
 
-/* A head that is larger than max_bytes is an error as soon as this is known. */
+/* A head that is larger than max_bytes is an error as soon as this is known. Our lines of a
+ * request, which are its last, come on top. */
 static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, first_line_fn first,
                       struct err *e)
 {
     const char *at = in.p, *end = in.p + in.len;
     bool empty_line = in.len >= 2 && in.p[0] == '\r' && in.p[1] == '\n';
+    size_t own_bytes = first == parse_request_line ? HTTP1_OWN_BYTES : 0;
     int r;
 
     clear_head(h);
@@ -481,12 +483,12 @@ static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, fir
     r = first(h, &at, end, e);
     if (r == 1)
         r = parse_headers(h, &at, end, e);
-    if (r == 0 && in.len > max_bytes)
+    if (r == 0 && in.len > max_bytes + own_bytes)
         return too_large(max_bytes, e);
     if (r != 1)
         return r;
     h->len_bytes = (size_t)(at - in.p);
-    if (h->len_bytes > max_bytes)
+    if (h->len_bytes > max_bytes + (has_our_lines(h) ? own_bytes : 0))
         return too_large(max_bytes, e);
     return apply_connection(h, e) == 0 && apply_framing(h, e) == 0 ? 1 : -1;
 }

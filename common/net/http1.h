@@ -24,7 +24,10 @@
 #include "common/base/limits.h"
 #include "common/base/str.h"
 
-enum { HTTP1_NAMED_MAX = 16 };
+enum {
+    HTTP1_NAMED_MAX = 16,
+    HTTP1_OWN_BYTES = 512 /* bytes that a process of the gateway adds to a request's head */
+};
 
 /* An interim status between processes of the gateway: the sender will not accept further requests
  * on this connection. It still serves the request that it has been sent or is being sent, if any.
@@ -107,8 +110,9 @@ struct http1_head {
 /* Parses the request head at the start of `in`. `seen_bytes`: bytes that an earlier call has parsed
  * that returned 0 (0 at first). Returns 1 if done, 0 if more bytes are needed. -1: ERR_INVALID
  * (400), ERR_HTTP_VERSION (505) or ERR_HEAD_TOO_LARGE (431, beyond max_bytes or
- * HTTP1_CLIENT_HEADERS_MAX; with HTTP1_FORWARDED or HTTP1_CONFIRMATION HTTP1_HEADERS_MAX). One
- * empty line before the request line is skipped (and counted in len_bytes). */
+ * HTTP1_CLIENT_HEADERS_MAX; with HTTP1_FORWARDED or HTTP1_CONFIRMATION HTTP1_HEADERS_MAX and
+ * HTTP1_OWN_BYTES more). One empty line before the request line is skipped (and counted in
+ * len_bytes). */
 RG_MUSTCHECK int http1_request(struct http1_head *h, struct str in, size_t seen_bytes,
                                size_t max_bytes, struct err *e);
 

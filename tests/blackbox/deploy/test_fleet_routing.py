@@ -95,6 +95,18 @@ def test_the_headers_of_a_hop_take_no_place_of_the_clients(fleet, extra):
             assert c.getresponse().status == (431 if extra else 200), node
 
 
+@pytest.mark.parametrize("extra", [0, 1])
+def test_the_bytes_of_a_hop_take_no_place_of_the_clients(fleet, extra):
+    session = fleet.create("b")
+    head = f"GET /sessions/{session['session_id']} HTTP/1.1\r\nHost: a\r\nx-api-key: {session['runner_key']}\r\nConnection: close\r\nx-pad: "
+    for gateway in fleet:
+        with socket.create_connection(("127.0.0.1", gateway.port)) as c:
+            c.sendall(f"{head:x<{32768 + extra - 4}}\r\n\r\n".encode())
+            answer = c.makefile().read()
+            assert answer.startswith("HTTP/1.1 431 " if extra else "HTTP/1.1 200 "), answer
+            assert not extra or "larger than 32768 bytes" in answer
+
+
 def test_an_unknown_id_is_404_everywhere_and_makes_no_session(fleet):
     for gateway in fleet:
         for index in (0, 256, 512, 900000):

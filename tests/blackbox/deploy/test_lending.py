@@ -165,13 +165,17 @@ def test_streams(start):
         assert served(gateway) == before + 3
 
 
-@pytest.mark.parametrize("other", ["header", "session", "chunked", "control", "pipelined", "half", "odd_length"])
+@pytest.mark.parametrize("other", ["header", "headers", "session", "chunked", "control", "pipelined", "half", "odd_length"])
 def test_what_is_not_alike_goes_to_the_router(client, other):
     client.lend()
     gateway, before = client.gateway, served(client.gateway)
     if other == "header":
         client.send("x", more="X-Other: 1\r\n")
         assert client.answer()[0] == 200
+    elif other == "headers":
+        client.send("x", more="".join(f"X-{i}: 1\r\n" for i in range(200)))
+        status, _, body = client.answer()
+        assert status == 431 and b"more than 100 headers" in body, body
     elif other == "session":
         client.session = new(gateway)
         client.said = []
