@@ -3,6 +3,7 @@ is asked, and counts in the metrics. Tests forms of templates that once let them
 them."""
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -164,6 +165,18 @@ def test_no_shape_leaks(tmp_path, shape):
     done = check(folder_with(tmp_path, SHAPES[shape]), "--trials", "1500", "--seed", "3")
     assert done.returncode == 0, done.stdout
     assert "1500 random conversations" in done.stdout
+
+
+def test_check_counts_what_the_template_refuses(tmp_path):
+    """Chats without a suffix are rendered anew, unless the template refuses them."""
+    shown = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}>"
+    counts = {}
+    for role in ("nobody", "system"):
+        refuse = f"{{% for m in messages if m.role == '{role}' %}}{{{{ raise_exception('no') }}}}{{% endfor %}}"
+        out = check(folder_with(tmp_path / role, refuse + shown), "--trials", "100").stdout
+        counts[role] = [int(n) for n in re.findall(r"(\d+) (?:rendered anew|that the template refuses)", out)]
+    assert counts["nobody"] == [100, 0]
+    assert sum(counts["system"]) == 100 and min(counts["system"]) > 20, counts
 
 
 @pytest.mark.skipif(not THEIRS, reason="../shared is not there")

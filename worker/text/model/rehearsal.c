@@ -229,6 +229,20 @@ static bool is_bad(const struct model_trials *t)
     return t->differ + t->leaked + t->failed > 0;
 }
 
+/* Reports whether a call without a suffix has a prompt. */
+static bool renders_whole(struct model_scratch *s, const struct chat *chat)
+{
+    struct rendering r = {.messages = chat->messages->items,
+                          .n = chat->messages->n,
+                          .tools = chat->tools,
+                          .kwargs = chat->kwargs,
+                          .generation_prompt = true,
+                          .seconds = s->seconds};
+
+    buf_clear(&s->b);
+    return model_text(s->model, &s->arena, &r, &s->b, NULL) == 0;
+}
+
 /* Runs one trial. If the template refuses the whole conversation, it counts only as refused. */
 static void run_trial(const struct model *m, struct model_scratch *s, const struct trial_talk *t,
                       bool cut, struct model_trials *ret, struct buf *first)
@@ -246,7 +260,7 @@ static void run_trial(const struct model *m, struct model_scratch *s, const stru
     }
     if (rc != 0 && e.kind == ERR_PROMPT_LEAK)
         ret->leaked++;
-    else if (rc != 0 && e.kind == ERR_UNSUPPORTED)
+    else if (rc != 0 && e.kind == ERR_UNSUPPORTED && renders_whole(s, &t->chat))
         ret->failed++;
     else if (rc != 0)
         ret->refused++;
