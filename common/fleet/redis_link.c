@@ -25,6 +25,7 @@ enum {
     QUEUE_SLACK = 1024,
     PAUSE_FIRST_MS = 20, /* before a connection after one that broke; doubles until a reply comes */
     PAUSE_MAX_MS = 1000,
+    PAUSES_PER_LIMIT = 5, /* no node looks lost because its connection pauses */
 };
 
 enum redis_link_state { LINK_DOWN, LINK_PAUSED, LINK_SEEKING, LINK_LOGIN, LINK_UP };
@@ -300,6 +301,13 @@ static void on_received(void *ctx)
     set_limit(l);
 }
 
+static unsigned next_pause(const struct redis_link *l)
+{
+    unsigned longest = MIN_OF(l->o.limit_ms / PAUSES_PER_LIMIT, (unsigned)PAUSE_MAX_MS);
+
+    return MIN_OF(l->pause_ms ? 2 * l->pause_ms : PAUSE_FIRST_MS, longest);
+}
+
 /* Ends all commands. Those that its functions give meanwhile connect again. */
 static void on_broken(void *ctx, const char *text)
 {
@@ -309,7 +317,7 @@ static void on_broken(void *ctx, const char *text)
     size_t first = l->first, n = l->queue.n;
 
     l->state = LINK_DOWN;
-    l->pause_ms = l->pause_ms ? MIN_OF(2 * l->pause_ms, PAUSE_MAX_MS) : PAUSE_FIRST_MS;
+    l->pause_ms = next_pause(l);
     l->queue.at = NULL;
     l->queue.n = l->queue.cap = l->first = 0;
     buf_done(&l->held);

@@ -2,8 +2,8 @@
  * struct redis_link: commands to one Redis server, and their replies in order. It connects at the
  * first command, logs in (Sentinel, password, database, role, scripts), then sends what was asked
  * meanwhile. When the connection breaks, commands without a reply end with NULL and the reason. The
- * next command connects again, after a pause that grows with each failure, so callers may repeat at
- * once.
+ * next command connects again, after a pause that grows with each failure up to a fifth of
+ * limit_ms, so callers may repeat at once.
  *
  *   DOWN -> (PAUSED) -> SEEKING (asks Sentinel) -> LOGIN -> UP -> DOWN
  *

@@ -680,30 +680,46 @@ def test_a_server_that_does_not_answer_is_given_up(server):
         g.wait_until(lambda: d.append(7, e, ["s", 0, 0, "r0"])["verdict"] == "done", 20, "the server answers again")
 
 
-def test_calls_that_repeat_at_once_do_not_connect_at_once(server):
-    """A server that refuses every login."""
-    count = 0
+@pytest.fixture
+def refusing():
+    """Returns (port, connections) of a server that refuses every login."""
+    connections = []
 
     def serve():
-        nonlocal count
         while True:
             try:
                 near, _ = listener.accept()
             except OSError:
                 return
-            count += 1
+            connections.append(g.time.monotonic())
             near.sendall(b"-ERR no\r\n"), near.close()
 
-    with socket.create_server(("127.0.0.1", 0)) as listener, Driver(f"redis://127.0.0.1:{listener.getsockname()[1]}") as d:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)
         thread.start()
-        start, calls = g.time.monotonic(), 0
-        while (count if calls else 0) < 5:
-            assert d.append(7, 1, ["s", 0, 0, "r0"])["verdict"] == "lost"
-            calls += 1
-        assert calls == 5 and g.time.monotonic() - start > .02 + .04 + .08 + .16
+        yield listener.getsockname()[1], connections
         listener.shutdown(socket.SHUT_RDWR)
         thread.join(10)
+
+
+def repeat_call(refusing, calls, **driver):
+    """Makes calls that fail, each at once after the one before, by a connection each. Returns the seconds that they took."""
+    port, connections = refusing
+    with Driver(f"redis://127.0.0.1:{port}", **driver) as d:
+        start = g.time.monotonic()
+        for _ in range(calls):
+            assert d.append(7, 1, ["s", 0, 0, "r0"])["verdict"] == "lost"
+        assert len(connections) == calls
+        return g.time.monotonic() - start
+
+
+def test_calls_that_repeat_at_once_do_not_connect_at_once(refusing):
+    assert repeat_call(refusing, 5) > .02 + .04 + .08 + .16
+
+
+def test_no_pause_is_longer_than_a_fifth_of_the_lease(refusing):
+    """Else a node whose connection pauses would look lost to one that has connected again."""
+    assert repeat_call(refusing, 12, limit_ms=400) < 11 * .08 + 3
 
 
 def test_a_watch_begins_again_after_its_connection_broke(server):
