@@ -462,10 +462,13 @@ class Agents:
         return sum(len(agent.answers) for agent in self.all)
 
     def check(self):
-        """Each answer that an agent has received is in its session's records once, in this order, with the same text."""
+        """Each answer that an agent has received is in its session's records once, in this order, with the same text, and the session
+        does not say that answers may be missing."""
         for agent in self.all:
-            records = agent.insist("GET", f"/sessions/{agent.session['session_id']}?records=1", {}, AS_ADMIN)["records"]
-            kept = [(r["answers"][0]["response_id"], bytes(i for i in r["answers"][0]["output_ids"] if i < 256).decode()) for r in records]
+            state = agent.insist("GET", f"/sessions/{agent.session['session_id']}?records=1", {}, AS_ADMIN)
+            assert not state["warnings"], (agent.session["session_id"], state["warnings"])
+            kept = [(r["answers"][0]["response_id"], bytes(i for i in r["answers"][0]["output_ids"] if i < 256).decode())
+                    for r in state["records"]]
             ids = [response for response, _ in kept]
             assert len(set(ids)) == len(ids), agent.session
             missing = [answer for answer in agent.answers if answer not in kept]
