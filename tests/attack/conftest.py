@@ -10,5 +10,6 @@ sys.path.insert(0, str(BLACKBOX))
 _spec = importlib.util.spec_from_file_location("blackbox_fixtures", BLACKBOX / "conftest.py")
 _fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_fixtures)
-start, stub, shared, hygiene = _fixtures.start, _fixtures.stub, _fixtures.shared, _fixtures.hygiene
+start, stub, shared = _fixtures.start, _fixtures.stub, _fixtures.shared
+hygiene, hygiene_of_file = _fixtures.hygiene, _fixtures.hygiene_of_file
 pytest_collection_finish, pytest_configure = _fixtures.pytest_collection_finish, _fixtures.pytest_configure

@@ -298,13 +298,10 @@ def check(gateway):
     return faults
 
 
-@pytest.fixture(autouse=True)
-def hygiene(request):
-    g.Gateway.everybody.clear()
-    before = descriptors()
-    yield
+def check_all(gateways):
+    """Checks and removes these gateways. Returns everything that is wrong with them."""
     faults = []
-    for gateway in g.Gateway.everybody:
+    for gateway in gateways:
         try:
             faults += check(gateway)
         except Exception as e:  # a stuck gateway must not prevent the end of the others
@@ -312,6 +309,25 @@ def hygiene(request):
         if faults:
             print(f"--- log of {gateway.port} ---\n{gateway.log()[-6000:] if gateway.process else ''}")
         gateway.destroy()
+    return faults
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hygiene_of_file():
+    """Checks the gateways of the file's own fixtures after they have ended."""
+    g.Gateway.everybody.clear()
+    yield
+    faults = check_all(g.Gateway.everybody)
+    g.release_ports()
+    assert not faults, "\n".join(faults)
+
+
+@pytest.fixture(autouse=True)
+def hygiene(request, hygiene_of_file):
+    before, n_of_file = descriptors(), len(g.Gateway.everybody)
+    yield
+    faults = check_all(g.Gateway.everybody[n_of_file:])
+    del g.Gateway.everybody[n_of_file:]
     g.release_ports()
     if getattr(request.module, "KEEPS_CONNECTIONS", False) or "kept" in request.fixturenames or Kept.open:
         before = 1 << 20  # fake servers or gateways of the file have connections; kept_of_file counts at its end

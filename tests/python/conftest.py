@@ -12,7 +12,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/blackbox")]
 spec = importlib.util.spec_from_file_location("blackbox_conftest", ROOT / "tests/blackbox/conftest.py")
 blackbox = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(blackbox)
-hygiene, start = blackbox.hygiene, blackbox.start
+hygiene, hygiene_of_file, start = blackbox.hygiene, blackbox.hygiene_of_file, blackbox.start
 pytest_collection_finish = blackbox.pytest_collection_finish
 
 

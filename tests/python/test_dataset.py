@@ -21,12 +21,9 @@ def episodes(tmp_path_factory):
     """A folder of six sessions as a file sink writes them; session i has reward i."""
     folder = tmp_path_factory.mktemp("episodes")
     gateway = g.Gateway(workers=1, engine="builtin:random:5", sink=f"file:{folder}").start()
-    try:
-        play(gateway, 6)
-        g.wait_until(lambda: len(list(folder.glob("*.msgpack"))) == 6, what="six files")
-    finally:
-        gateway.stop()
-        gateway.destroy()
+    play(gateway, 6)
+    g.wait_until(lambda: len(list(folder.glob("*.msgpack"))) == 6, what="six files")
+    gateway.stop()
     return folder
 
 

@@ -12,7 +12,8 @@ sys.path[:0] = [str(ROOT / "tests/python")]
 spec = importlib.util.spec_from_file_location("python_conftest", ROOT / "tests/python/conftest.py")
 python = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(python)
-hygiene, start, pytest_collection_finish, pytest_configure = (python.hygiene, python.start, python.pytest_collection_finish, python.pytest_configure)
+hygiene, hygiene_of_file, start = python.hygiene, python.hygiene_of_file, python.start
+pytest_collection_finish, pytest_configure = python.pytest_collection_finish, python.pytest_configure
 
 import gateway as g     # noqa: E402
 from stub_engines import StubEngine, logprob     # noqa: E402
