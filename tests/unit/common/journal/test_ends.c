@@ -3,22 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/base/buf.h"
-#include "common/journal/journal.h"
-#include "testing.h"
+#include "journal_kit.h"
 
 static const char many[] = "0123456789012345678901234567890123456789";
-static char dir[64];
-
-/* Collects replayed records as "id=payload;". */
-static int collect(void *ctx, struct str id, struct str payload, struct err *e)
-{
-    (void)e;
-    buf_printf(ctx, "%.*s=%.*s;", (int)id.len, id.p, (int)MIN_OF(payload.len, 40), payload.p);
-    return 0;
-}
 
 static void last_word(struct str id, struct buf *payload)
 {
@@ -28,50 +16,19 @@ static void last_word(struct str id, struct buf *payload)
 
 static struct journal *reopen(uint64_t segment_bytes, struct buf *replayed)
 {
-    struct journal_options o = {.dir = dir,
-                                .durability = JOURNAL_PROCESS,
-                                .segment_bytes = segment_bytes,
-                                .last_word = last_word};
-    struct journal *j = NULL;
-    struct err e = {0};
-
-    buf_clear(replayed);
-    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
-    return j;
+    return open_as((struct journal_options){.durability = JOURNAL_PROCESS,
+                                            .segment_bytes = segment_bytes,
+                                            .last_word = last_word},
+                   replayed);
 }
 
-/* Opens a new journal for an owner that keeps no last records: the dispatcher. */
-static struct journal *begin_in_order(uint64_t segment_bytes, struct buf *replayed)
+/* Opens the journal for an owner that keeps no last records: the dispatcher. */
+static struct journal *open_in_order(uint64_t segment_bytes, struct buf *replayed)
 {
-    struct journal_options o = {.dir = dir,
-                                .durability = JOURNAL_PROCESS,
-                                .segment_bytes = segment_bytes,
-                                .in_order = true};
-    struct journal *j = NULL;
-    struct err e = {0};
-
-    (void)snprintf(dir, sizeof(dir), "/tmp/rg-journal-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
-    return j;
-}
-
-static void append(struct journal *j, const char *id, const char *payload)
-{
-    struct err e = {0};
-
-    cr_assert_geq(journal_append(j, str_cstr(id), str_cstr(payload), NULL, NULL, &e), 0, "%s",
-                  e.text);
-}
-
-static void compact_all(struct journal *j, bool thorough)
-{
-    struct err e = {0};
-    int rc;
-
-    while ((rc = journal_compact(j, thorough, &e)) == 1)
-        ;
-    cr_assert_eq(rc, 0, "%s", e.text);
+    return open_as((struct journal_options){.durability = JOURNAL_PROCESS,
+                                            .segment_bytes = segment_bytes,
+                                            .in_order = true},
+                   replayed);
 }
 
 static bool is_there(const struct buf *replayed, const char *text)
@@ -85,28 +42,11 @@ static bool is_kept(void *ctx, struct str id)
     return str_starts(id, STR("w0-keep"));
 }
 
-static struct journal *begin(uint64_t segment_bytes, struct buf *replayed)
-{
-    (void)snprintf(dir, sizeof(dir), "/tmp/rg-journal-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-    return reopen(segment_bytes, replayed);
-}
-
-static void finish(struct journal *j, struct buf *replayed)
-{
-    char command[128];
-
-    journal_close(j);
-    buf_done(replayed);
-    (void)snprintf(command, sizeof(command), "rm -rf %s", dir);
-    cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a fixed text */
-}
-
 /* Begins w0-gone in a first segment that is mostly needed, and ends it in a second one that is not.
  * Fills a third one. */
 static struct journal *begin_three(struct buf *got)
 {
-    struct journal *j = begin(330, got);
+    struct journal *j = reopen(330, got);
     char long_text[251];
 
     memset(long_text, 'x', sizeof(long_text) - 1);
@@ -121,59 +61,55 @@ static struct journal *begin_three(struct buf *got)
     return j;
 }
 
-TEST(journal_ends, who_was_over_stays_so_until_its_beginning_has_left)
+TEST_WITH(journal_ends, who_was_over_stays_so_until_its_beginning_has_left, replay)
 {
-    struct buf got = {0};
-    struct journal *j = begin_three(&got);
+    struct journal *j = begin_three(&f->got);
 
     journal_drop_earlier(j, STR("w0-gone"));
     cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 2);
     compact_all(j, false);
     journal_close(j);
-    j = reopen(330, &got);
-    cr_assert(is_there(&got, "w0-gone=begins;") && is_there(&got, "w0-gone=ends;"), "%.*s",
-              (int)got.len, got.p);
-    cr_assert_not(is_there(&got, "w0-other"));
+    j = reopen(330, &f->got);
+    cr_assert(is_there(&f->got, "w0-gone=begins;") && is_there(&f->got, "w0-gone=ends;"), "%.*s",
+              (int)f->got.len, f->got.p);
+    cr_assert_not(is_there(&f->got, "w0-other"));
     journal_drop_earlier(j, STR("w0-gone"));
     cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 1);
     cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 0, "it has been told already");
     compact_all(j, true);
     journal_close(j);
-    j = reopen(330, &got);
-    cr_assert_not(is_there(&got, "w0-gone"), "%.*s", (int)got.len, got.p);
-    finish(j, &got);
+    j = reopen(330, &f->got);
+    cr_assert_not(is_there(&f->got, "w0-gone"), "%.*s", (int)f->got.len, f->got.p);
+    journal_close(j);
 }
 
 /* The session has no record that marks it as over. */
-TEST(journal_ends, who_is_dropped_gets_a_last_word_where_it_is_in_several_segments)
+TEST_WITH(journal_ends, who_is_dropped_gets_a_last_word_where_it_is_in_several_segments, replay)
 {
-    struct buf got = {0};
-    struct journal *j = begin_three(&got);
+    struct journal *j = begin_three(&f->got);
 
     cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 2);
     compact_all(j, false);
     journal_close(j);
-    j = reopen(330, &got);
-    cr_assert(is_there(&got, "w0-gone=begins;") && is_there(&got, "w0-gone=last word;"), "%.*s",
-              (int)got.len, got.p);
-    cr_assert_not(is_there(&got, "w0-gone=ends;"));
-    cr_assert_not(is_there(&got, "w0-other"), "it was in one segment");
+    j = reopen(330, &f->got);
+    cr_assert(is_there(&f->got, "w0-gone=begins;") && is_there(&f->got, "w0-gone=last word;"),
+              "%.*s", (int)f->got.len, f->got.p);
+    cr_assert_not(is_there(&f->got, "w0-gone=ends;"));
+    cr_assert_not(is_there(&f->got, "w0-other"), "it was in one segment");
     journal_drop_earlier(j, STR("w0-gone"));
     cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 1);
     compact_all(j, true);
     journal_close(j);
-    j = reopen(330, &got);
-    cr_assert_not(is_there(&got, "w0-gone=begins;"), "%.*s", (int)got.len, got.p);
-    finish(j, &got);
+    j = reopen(330, &f->got);
+    cr_assert_not(is_there(&f->got, "w0-gone=begins;"), "%.*s", (int)f->got.len, f->got.p);
+    journal_close(j);
 }
 
 /* Its first record is copied before the session is dropped, so the new segment has it. */
-TEST(journal_ends, who_is_dropped_while_it_is_copied_stays_over)
+TEST_WITH(journal_ends, who_is_dropped_while_it_is_copied_stays_over, replay)
 {
     static char much[600 << 10];
-    struct buf got = {0};
-    struct journal *j = begin(2 << 20, &got);
-    struct err e = {0};
+    struct journal *j = reopen(2 << 20, &f->got);
 
     memset(much, 'x', sizeof(much) - 1);
     append(j, "w0-gone", "begins");
@@ -183,33 +119,31 @@ TEST(journal_ends, who_is_dropped_while_it_is_copied_stays_over)
     append(j, "w0-keep", much);
     append(j, "w0-keep", much); /* in the next segment */
     journal_drop_session(j, STR("w0-other"));
-    cr_assert_eq(journal_compact(j, true, &e), 1, "it begins");
-    cr_assert_eq(journal_compact(j, true, &e), 1, "the first records are copied");
+    cr_assert_eq(journal_compact(j, true, &f->e), 1, "it begins");
+    cr_assert_eq(journal_compact(j, true, &f->e), 1, "the first records are copied");
     journal_drop_earlier(j, STR("w0-gone"));
     cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 1);
     for (int i = 0; i < 4; i++)
-        cr_assert_geq(journal_compact(j, false, &e), 0);
+        cr_assert_geq(journal_compact(j, false, &f->e), 0);
     journal_close(j);
-    j = reopen(2 << 20, &got);
-    cr_assert(!is_there(&got, "w0-gone=begins;") || is_there(&got, "w0-gone=ends;"), "%.*s",
-              (int)got.len, got.p);
-    finish(j, &got);
+    j = reopen(2 << 20, &f->got);
+    cr_assert(!is_there(&f->got, "w0-gone=begins;") || is_there(&f->got, "w0-gone=ends;"), "%.*s",
+              (int)f->got.len, f->got.p);
+    journal_close(j);
 }
 
 /* The dispatcher works between the steps. A session that is dropped after its first record was
  * copied keeps its last record. */
-TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
+TEST_WITH(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain, replay)
 {
     enum { LARGE = 200 << 10, SEGMENT = 2 << 20 };
 
     char *large = malloc(LARGE + 1);
-    struct buf got = {0};
     struct journal *j;
-    struct err e = {0};
 
     memset(large, 'x', LARGE);
     large[LARGE] = '\0';
-    j = begin_in_order(SEGMENT, &got);
+    j = open_in_order(SEGMENT, &f->got);
     append(j, "w0-gone", "begins");
     for (int i = 0; i < 12; i++) /* three steps of copying */
         append(j, i < 7 ? "w0-waste" : "w0-keep", large);
@@ -219,27 +153,25 @@ TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
         append(j, "w0-last", large);
     journal_drop_session(j, STR("w0-waste"));
     for (int i = 0; i < 2; i++) /* begins, and copies the first record */
-        cr_assert_eq(journal_compact(j, false, &e), 1);
+        cr_assert_eq(journal_compact(j, false, &f->e), 1);
     journal_drop_session(j, STR("w0-gone"));
     for (int i = 0; i < 3; i++) /* copies the rest of the first segment, and replaces it */
-        cr_assert_eq(journal_compact(j, false, &e), 1);
+        cr_assert_eq(journal_compact(j, false, &f->e), 1);
     compact_all(j, false);
     journal_close(j);
-    j = reopen(SEGMENT, &got);
-    cr_expect(is_there(&got, "w0-gone=begins;"), "it was copied");
-    cr_expect(is_there(&got, "w0-gone=ends;"));
-    cr_expect(is_there(&got, "w0-keep=also"));
-    cr_expect_not(is_there(&got, "w0-waste"));
+    j = reopen(SEGMENT, &f->got);
+    cr_expect(is_there(&f->got, "w0-gone=begins;"), "it was copied");
+    cr_expect(is_there(&f->got, "w0-gone=ends;"));
+    cr_expect(is_there(&f->got, "w0-keep=also"));
+    cr_expect_not(is_there(&f->got, "w0-waste"));
     free(large);
-    finish(j, &got);
+    journal_close(j);
 }
 
 /* Dropped records of an id that is used again do not count as records of the new session. */
-TEST(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once)
+TEST_WITH(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once, replay)
 {
-    struct buf got = {0};
-    struct journal *j = begin_in_order(330, &got);
-    struct err e = {0};
+    struct journal *j = open_in_order(330, &f->got);
     int steps = 0, rc;
 
     for (int i = 0; i < 3; i++)
@@ -248,22 +180,21 @@ TEST(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once)
     append(j, "w0-again", "anew");
     for (int i = 0; i < 8; i++)
         append(j, "w0-keep", many);
-    while ((rc = journal_compact(j, false, &e)) == 1 && ++steps < 100)
+    while ((rc = journal_compact(j, false, &f->e)) == 1 && ++steps < 100)
         ;
-    cr_assert_eq(rc, 0, "%d steps: %s", steps, e.text);
+    cr_assert_eq(rc, 0, "%d steps: %s", steps, f->e.text);
     journal_close(j);
-    j = reopen(330, &got);
-    cr_expect_not(is_there(&got, "w0-again=0"), "%.*s", (int)got.len, got.p);
-    cr_expect(is_there(&got, "w0-again=anew;"));
-    finish(j, &got);
+    j = reopen(330, &f->got);
+    cr_expect_not(is_there(&f->got, "w0-again=0"), "%.*s", (int)f->got.len, f->got.p);
+    cr_expect(is_there(&f->got, "w0-again=anew;"));
+    journal_close(j);
 }
 
 /* A reused id does not prevent the compaction of the journal when the second session has ended,
  * too, whose records are all in other segments. */
-TEST(journal_ends, in_order_what_is_newer_goes_though_an_id_was_used_again)
+TEST_WITH(journal_ends, in_order_what_is_newer_goes_though_an_id_was_used_again, replay)
 {
-    struct buf got = {0};
-    struct journal *j = begin_in_order(330, &got);
+    struct journal *j = open_in_order(330, &f->got);
     struct journal_stats stats;
 
     append(j, "w0-keep", many); /* lives long; fills a segment with the next four */
@@ -284,11 +215,11 @@ TEST(journal_ends, in_order_what_is_newer_goes_though_an_id_was_used_again)
     journal_stats(j, &stats);
     cr_expect_eq(stats.disk_bytes, stats.live_bytes);
     journal_close(j);
-    j = reopen(330, &got);
-    cr_expect_not(is_there(&got, "w0-again"), "%.*s", (int)got.len, got.p);
-    cr_expect_not(is_there(&got, "w0-other"));
-    cr_expect(is_there(&got, "w0-keep"));
-    finish(j, &got);
+    j = reopen(330, &f->got);
+    cr_expect_not(is_there(&f->got, "w0-again"), "%.*s", (int)f->got.len, f->got.p);
+    cr_expect_not(is_there(&f->got, "w0-other"));
+    cr_expect(is_there(&f->got, "w0-keep"));
+    journal_close(j);
 }
 
 /* Fills a first segment that takes four steps of 600 KB to copy: records of `id`, a long one of
@@ -320,27 +251,25 @@ static struct journal *begin_copying(struct journal *j, const char *id, const ch
 
 /* The compaction has passed several records of the session. The one that remains is still ahead of
  * it. */
-TEST(journal_ends, who_ends_while_it_is_copied_keeps_its_last_record)
+TEST_WITH(journal_ends, who_ends_while_it_is_copied_keeps_its_last_record, replay)
 {
-    struct buf got = {0};
-    struct journal *j = begin(2 << 20, &got);
+    struct journal *j = reopen(2 << 20, &f->got);
 
     j = begin_copying(j, "w0-gone", "ends");
     journal_drop_earlier(j, STR("w0-gone"));
     compact_all(j, true);
     journal_close(j);
-    j = reopen(2 << 20, &got);
-    cr_expect_not(is_there(&got, "w0-gone=first;"), "%.*s", (int)got.len, got.p);
-    cr_expect(is_there(&got, "w0-gone=ends;"));
-    cr_expect_not(is_there(&got, "w0-waste"));
-    finish(j, &got);
+    j = reopen(2 << 20, &f->got);
+    cr_expect_not(is_there(&f->got, "w0-gone=first;"), "%.*s", (int)f->got.len, f->got.p);
+    cr_expect(is_there(&f->got, "w0-gone=ends;"));
+    cr_expect_not(is_there(&f->got, "w0-waste"));
+    journal_close(j);
 }
 
 /* The compaction finds records of the former session while the new one exists. */
-TEST(journal_ends, in_order_an_id_may_be_used_again_while_it_is_copied)
+TEST_WITH(journal_ends, in_order_an_id_may_be_used_again_while_it_is_copied, replay)
 {
-    struct buf got = {0};
-    struct journal *j = begin_in_order(2 << 20, &got);
+    struct journal *j = open_in_order(2 << 20, &f->got);
     struct journal_stats stats;
 
     j = begin_copying(j, "w0-again", "ends");
@@ -350,11 +279,11 @@ TEST(journal_ends, in_order_an_id_may_be_used_again_while_it_is_copied)
     journal_stats(j, &stats);
     cr_expect_eq(stats.disk_bytes, stats.live_bytes);
     journal_close(j);
-    j = reopen(2 << 20, &got);
-    cr_expect_not(is_there(&got, "w0-again=first;"), "%.*s", (int)got.len, got.p);
-    cr_expect_not(is_there(&got, "w0-again=ends;"));
-    cr_expect(is_there(&got, "w0-again=anew;"));
-    finish(j, &got);
+    j = reopen(2 << 20, &f->got);
+    cr_expect_not(is_there(&f->got, "w0-again=first;"), "%.*s", (int)f->got.len, f->got.p);
+    cr_expect_not(is_there(&f->got, "w0-again=ends;"));
+    cr_expect(is_there(&f->got, "w0-again=anew;"));
+    journal_close(j);
 }
 
 /* The sessions that a pass in steps has checked. */
@@ -373,12 +302,11 @@ static bool is_third(void *ctx, struct str id)
     return id.len > 3 && (id.p[id.len - 1] - '0') % 3 == 0;
 }
 
-TEST(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each)
+TEST_WITH(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each, replay)
 {
     enum { SESSIONS = 5000, PLACES = 64, KEPT = 4 * (SESSIONS / 10) }; /* ends in 0, 3, 6, 9 */
 
-    struct buf got = {0};
-    struct journal *j = begin(1 << 20, &got);
+    struct journal *j = reopen(1 << 20, &f->got);
     struct journal_look l = {0};
     struct asked asked = {0};
     size_t parts = 0, dropped = 0;
@@ -409,15 +337,14 @@ TEST(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each)
     asked.n = 0;
     cr_assert_eq(journal_drop_absent(j, is_third, &asked), 0);
     cr_assert_eq(asked.n, (size_t)KEPT, "w0-0 has gone, one has come: %zu", asked.n);
-    finish(j, &got);
+    journal_close(j);
 }
 
-TEST(journal_ends, a_look_over_in_parts_writes_as_many_last_words_as_one)
+TEST_WITH(journal_ends, a_look_over_in_parts_writes_as_many_last_words_as_one, replay)
 {
     enum { ENDED = JOURNAL_LAST_WORDS + 100 };
 
-    struct buf got = {0};
-    struct journal *j = begin(4096, &got); /* each session is in several segments */
+    struct journal *j = reopen(4096, &f->got); /* each session is in several segments */
     struct journal_look l = {0};
     char id[32];
 
@@ -432,5 +359,5 @@ TEST(journal_ends, a_look_over_in_parts_writes_as_many_last_words_as_one)
     cr_assert_eq(l.words, (unsigned)JOURNAL_LAST_WORDS);
     cr_assert_eq(l.dropped, (size_t)JOURNAL_LAST_WORDS);
     cr_assert_eq(l.dropped + journal_drop_absent(j, is_kept, NULL), (size_t)ENDED);
-    finish(j, &got);
+    journal_close(j);
 }

@@ -12,13 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/buf.h"
-#include "common/journal/journal.h"
 #include "common/journal/syncer.h"
 #include "common/os/loop.h"
-#include "testing.h"
+#include "journal_kit.h"
 
-static char dir[64];
 static bool folders_fail, files_fail;
 
 int __real_fsync(int fd);     /* NOLINT(bugprone-reserved-identifier): names of the linker */
@@ -38,32 +35,12 @@ int __wrap_fdatasync(int fd) /* NOLINT(bugprone-reserved-identifier) */
     return files_fail ? -1 : __real_fdatasync(fd);
 }
 
-static void make_dir(void)
-{
-    (void)snprintf(dir, sizeof(dir), "/tmp/rg-failed-sync-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-    folders_fail = files_fail = false;
-}
-
 static void run(const char *what)
 {
     char command[256];
 
     (void)snprintf(command, sizeof(command), "cd %s && %s", dir, what);
     cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a fixed text */
-}
-
-static void drop_dir(void)
-{
-    run("rm -rf \"$PWD\"");
-}
-
-/* Collects replayed records as "id=payload;". */
-static int collect(void *ctx, struct str id, struct str payload, struct err *e)
-{
-    (void)e;
-    buf_printf(ctx, "%.*s=%.*s;", (int)id.len, id.p, (int)payload.len, payload.p);
-    return 0;
 }
 
 /* Opens a worker's journal, or a tool's with `syncs`. Returns NULL if it cannot be opened. */
@@ -83,16 +60,11 @@ static struct journal *open_for(struct loop *loop, enum journal_durability durab
     return j;
 }
 
-static int append(struct journal *j, const char *id, const char *payload)
+static int try_append(struct journal *j, const char *payload)
 {
     struct err e = {0};
 
-    return journal_append(j, str_cstr(id), str_cstr(payload), NULL, NULL, &e);
-}
-
-static void check_replayed(const struct buf *b, const char *want)
-{
-    cr_expect(str_eq_c(buf_str(b), want), "got %.*s want %s", (int)b->len, b->p, want);
+    return journal_append(j, STR("w0-live"), str_cstr(payload), NULL, NULL, &e);
 }
 
 static int segments(void)
@@ -118,9 +90,9 @@ static struct journal *make_wasted(struct loop *loop, enum journal_durability du
     memset(many, 'x', sizeof(many));
     many[sizeof(many) - 1] = '\0';
     cr_assert_not_null(j);
-    cr_assert_geq(append(j, "w0-live", "1"), 0);
-    cr_assert_geq(append(j, "w0-gone", many), 0);
-    cr_assert_geq(append(j, "w0-live", "2"), 0);
+    append(j, "w0-live", "1");
+    append(j, "w0-gone", many);
+    append(j, "w0-live", "2");
     journal_drop_session(j, STR("w0-gone"));
     buf_done(&none);
     return j;
@@ -128,140 +100,117 @@ static struct journal *make_wasted(struct loop *loop, enum journal_durability du
 
 /* Each start rewrites the last segment. If the new name may not be on disk, the old segment stays
  * at this start and the next, so either manifest is valid. */
-TEST(journal_sync, a_start_that_fails_loses_nothing)
+TEST_WITH(journal_sync, a_start_that_fails_loses_nothing, replay)
 {
-    struct err e = {0};
-    struct loop *loop = loop_new(&e);
-    struct buf got = {0};
+    struct loop *loop = loop_new(&f->e);
     struct journal *j;
 
-    make_dir();
-    j = open_for(loop, JOURNAL_PROCESS, &got);
-    cr_assert_geq(append(j, "w0-a", "one"), 0);
+    j = open_for(loop, JOURNAL_PROCESS, &f->got);
+    append(j, "w0-a", "one");
     journal_close(j);
     for (int power_cut = 0; power_cut < 2; power_cut++) {
         run("cp MANIFEST before");
         folders_fail = true;
-        cr_expect_null(open_for(loop, JOURNAL_POWER, &got));
-        cr_expect_null(open_for(loop, JOURNAL_POWER, &got), "all that is named is there still");
+        cr_expect_null(open_for(loop, JOURNAL_POWER, &f->got));
+        cr_expect_null(open_for(loop, JOURNAL_POWER, &f->got), "all that is named is there still");
         folders_fail = false;
         if (power_cut)
             run("cp before MANIFEST");
-        j = open_for(loop, JOURNAL_POWER, &got);
+        j = open_for(loop, JOURNAL_POWER, &f->got);
         cr_assert_not_null(j);
-        check_replayed(&got, "w0-a=one;");
+        check_replayed(&f->got, "w0-a=one;");
         cr_expect_eq(segments(), 1, "what is known to be needless is removed");
         journal_close(j);
     }
     loop_free(loop);
-    buf_done(&got);
-    drop_dir();
 }
 
 /* The tool fails, and leaves a journal that opens with either manifest. */
-TEST(journal_sync, a_compaction_that_fails_loses_nothing)
+TEST_WITH(journal_sync, a_compaction_that_fails_loses_nothing, replay)
 {
-    struct buf got = {0};
-    struct err e = {0};
     struct journal *j;
     int rc = 1;
 
-    make_dir();
     for (int power_cut = 0; power_cut < 2; power_cut++) {
         j = make_wasted(NULL, JOURNAL_PROCESS);
         run("cp MANIFEST before");
         folders_fail = true;
         while (rc == 1)
-            rc = journal_compact(j, true, &e);
+            rc = journal_compact(j, true, &f->e);
         cr_expect_eq(rc, -1);
-        cr_expect_eq(e.kind, ERR_IO);
+        cr_expect_eq(f->e.kind, ERR_IO);
         cr_expect_eq(segments(), 3, "the old one, the new one, and the last one");
-        cr_expect_eq(append(j, "w0-late", "x"), -1);
+        cr_expect_eq(try_append(j, "x"), -1);
         folders_fail = false;
-        rc = journal_compact(j, true, &e);
+        rc = journal_compact(j, true, &f->e);
         cr_expect_eq(rc, -1, "nobody knows what is on the disk");
         journal_close(j);
         if (power_cut)
             run("cp before MANIFEST");
-        j = open_for(NULL, JOURNAL_PROCESS, &got);
+        j = open_for(NULL, JOURNAL_PROCESS, &f->got);
         cr_assert_not_null(j);
-        cr_expect(str_find(buf_str(&got), STR("w0-live=1;"), 0) != SIZE_MAX);
-        cr_expect(str_find(buf_str(&got), STR("w0-live=2;"), 0) != SIZE_MAX);
+        cr_expect(str_find(buf_str(&f->got), STR("w0-live=1;"), 0) != SIZE_MAX);
+        cr_expect(str_find(buf_str(&f->got), STR("w0-live=2;"), 0) != SIZE_MAX);
         cr_expect_eq(segments(), 2);
         journal_close(j);
         run("rm -f seg-* MANIFEST");
         rc = 1;
     }
-    buf_done(&got);
-    drop_dir();
 }
 
 /* A tool also stops if the last segment cannot be synced. The segment that it wanted to remove
  * stays. */
-TEST(journal_sync, a_tool_that_cannot_sync_has_an_error)
+TEST_WITH(journal_sync, a_tool_that_cannot_sync_has_an_error, replay)
 {
-    struct buf got = {0};
-    struct err e = {0};
     struct journal *j;
     int rc = 1;
 
-    make_dir();
     j = make_wasted(NULL, JOURNAL_PROCESS);
     journal_drop_session(j, STR("w0-live")); /* the whole first segment is dead */
     files_fail = true;
     while (rc == 1)
-        rc = journal_compact(j, true, &e);
+        rc = journal_compact(j, true, &f->e);
     files_fail = false;
     cr_expect_eq(rc, -1);
-    cr_expect_eq(journal_compact(j, true, &e), -1);
+    cr_expect_eq(journal_compact(j, true, &f->e), -1);
     journal_close(j);
-    j = open_for(NULL, JOURNAL_PROCESS, &got);
-    cr_expect(str_find(buf_str(&got), STR("w0-live=1;"), 0) != SIZE_MAX);
+    j = open_for(NULL, JOURNAL_PROCESS, &f->got);
+    cr_expect(str_find(buf_str(&f->got), STR("w0-live=1;"), 0) != SIZE_MAX);
     journal_close(j);
-    buf_done(&got);
-    drop_dir();
 }
 
 /* A serving process ends at once, as after any other failed fsync. */
-TEST(journal_sync, who_serves_ends)
+TEST_WITH(journal_sync, who_serves_ends, replay)
 {
-    struct buf got = {0};
-    struct err e = {0};
     struct journal *j;
     pid_t pid;
     int status = 0;
 
-    make_dir();
     pid = fork();
     cr_assert_geq(pid, 0);
     if (pid == 0) {
-        j = make_wasted(loop_new(&e), JOURNAL_POWER);
+        j = make_wasted(loop_new(&f->e), JOURNAL_POWER);
         folders_fail = true;
-        while (journal_compact(j, true, &e) == 1)
+        while (journal_compact(j, true, &f->e) == 1)
             ;
         _exit(0);
     }
     cr_assert_eq(waitpid(pid, &status, 0), pid);
     cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "status %d", status);
-    j = open_for(NULL, JOURNAL_PROCESS, &got);
+    j = open_for(NULL, JOURNAL_PROCESS, &f->got);
     cr_assert_not_null(j);
-    cr_expect(str_find(buf_str(&got), STR("w0-live=1;"), 0) != SIZE_MAX);
-    cr_expect(str_find(buf_str(&got), STR("w0-live=2;"), 0) != SIZE_MAX);
+    cr_expect(str_find(buf_str(&f->got), STR("w0-live=1;"), 0) != SIZE_MAX);
+    cr_expect(str_find(buf_str(&f->got), STR("w0-live=2;"), 0) != SIZE_MAX);
     journal_close(j);
-    buf_done(&got);
-    drop_dir();
 }
 
 /* Repeated attempts on a full disk must not fill it further. */
-TEST(journal_sync, a_segment_that_cannot_begin_leaves_no_file)
+TEST_WITH(journal_sync, a_segment_that_cannot_begin_leaves_no_file, replay)
 {
     struct rlimit before, no_room;
-    struct buf got = {0};
-    struct err e = {0};
     struct journal *j;
     int n;
 
-    make_dir();
     j = make_wasted(NULL, JOURNAL_PROCESS);
     n = segments();
     (void)signal(SIGXFSZ, SIG_IGN);
@@ -269,22 +218,20 @@ TEST(journal_sync, a_segment_that_cannot_begin_leaves_no_file)
     no_room = (struct rlimit){4, before.rlim_max}; /* less than the head of a segment */
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &no_room), 0);
     for (int i = 0; i < 3; i++) {
-        cr_expect_eq(journal_compact(j, true, &e), -1);
-        cr_expect_eq(e.kind, ERR_STORAGE_FULL);
+        cr_expect_eq(journal_compact(j, true, &f->e), -1);
+        cr_expect_eq(f->e.kind, ERR_STORAGE_FULL);
     }
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     cr_expect_eq(segments(), n, "a new segment without its head");
     run("mkdir MANIFEST.new"); /* makes writing a manifest fail */
-    while (append(j, "w0-live", "goes on until the segment is full") == 1)
+    while (try_append(j, "goes on until the segment is full") == 1)
         ;
     for (int i = 0; i < 3; i++)
-        cr_expect_eq(append(j, "w0-live", "goes on until the segment is full"), -1);
+        cr_expect_eq(try_append(j, "goes on until the segment is full"), -1);
     cr_expect_eq(segments(), n, "a new segment that no manifest names");
     run("rmdir MANIFEST.new");
-    cr_expect_eq(append(j, "w0-live", "goes on"), 1);
+    cr_expect_eq(try_append(j, "goes on"), 1);
     journal_close(j);
-    buf_done(&got);
-    drop_dir();
 }
 
 /* --- without descriptors --- */
@@ -319,21 +266,19 @@ static void on_told(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 }
 
 /* The callback of a single ticket is called, whether the disk accepts the sync or not. */
-TEST(journal_sync, a_process_without_descriptors_syncs_all_the_same)
+TEST_WITH(journal_sync, a_process_without_descriptors_syncs_all_the_same, replay)
 {
-    struct err e = {0};
-    struct loop *loop = loop_new(&e);
+    struct loop *loop = loop_new(&f->e);
     struct told told = {0};
     struct syncer *s;
     struct rlimit before;
     char path[128];
     int fd;
 
-    make_dir();
     (void)snprintf(path, sizeof(path), "%s/file", dir);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(syncer_new(loop, on_told, &told, &s, &e), 0);
+    cr_assert_eq(syncer_new(loop, on_told, &told, &s, &f->e), 0);
     before = take_descriptors();
     for (uint64_t want = 1; want <= 4; want++) {
         files_fail = want == 3;
@@ -351,5 +296,4 @@ TEST(journal_sync, a_process_without_descriptors_syncs_all_the_same)
     syncer_free(s);
     (void)close(fd);
     loop_free(loop);
-    drop_dir();
 }

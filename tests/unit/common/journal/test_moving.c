@@ -2,16 +2,11 @@
  * between them. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "common/base/buf.h"
-#include "common/journal/journal.h"
 #include "common/os/loop.h"
-#include "testing.h"
+#include "journal_kit.h"
 
 enum { RECORDS = 10000, BIG = 1400 << 10 };
-
-static char dir[64];
 
 /* Counts the records of each session. ctx: counters by the first letter of the id. */
 static int count(void *ctx, struct str id, struct str payload, struct err *e)
@@ -33,7 +28,7 @@ static struct journal *open_counted(struct loop *loop, unsigned counts[256])
     return j;
 }
 
-static void append(struct journal *j, const char *id, unsigned i)
+static void append_number(struct journal *j, const char *id, unsigned i)
 {
     struct err e = {0};
     char text[16];
@@ -94,10 +89,10 @@ static void fill(struct journal *j)
     char *big = calloc(1, BIG);
     struct err e = {0};
 
-    append(j, "w", 0);
+    append_number(j, "w", 0);
     for (unsigned i = 0; i < RECORDS; i++)
         for (const char *id = "a\0b\0c\0d\0"; *id; id += 2)
-            append(j, id, i);
+            append_number(j, id, i);
     cr_assert_eq(journal_append(j, STR("z"), str_of(big, BIG), NULL, NULL, &e), 1);
     free(big);
     journal_drop_session(j, STR("w"));
@@ -119,27 +114,13 @@ static void swap(struct journal *j)
     cr_assert_lt(s.disk_bytes, bytes);
 }
 
-static void compact_all(struct journal *j)
+TEST_WITH(journal_moving, places_change_in_steps_in_which_nothing_is_lost, replay)
 {
-    struct err e = {0};
-    int rc = 1;
-
-    while (rc == 1)
-        rc = journal_compact(j, true, &e);
-    cr_assert_eq(rc, 0, "%s", e.text);
-}
-
-TEST(journal_moving, places_change_in_steps_in_which_nothing_is_lost)
-{
-    char command[96];
     unsigned counts[256] = {0};
-    struct err e = {0};
-    struct loop *loop = loop_new(&e);
+    struct loop *loop = loop_new(&f->e);
     struct journal *j;
     size_t bytes;
 
-    (void)snprintf(dir, sizeof(dir), "/tmp/rg-journal-XXXXXX");
-    cr_assert(loop && mkdtemp(dir));
     j = open_counted(loop, counts);
     fill(j);
     swap(j);
@@ -151,14 +132,14 @@ TEST(journal_moving, places_change_in_steps_in_which_nothing_is_lost)
     journal_release(j, STR("a"), 7);
     journal_release(j, STR("c"), RECORDS - 1);
     journal_drop_session(j, STR("b")); /* the session that is being updated */
-    append(j, "b", 77);
-    append(j, "c", RECORDS);
+    append_number(j, "b", 77);
+    append_number(j, "c", RECORDS);
     journal_drop_earlier(j, STR("d"));
     check_bytes(j);
-    cr_assert_eq(journal_compact(j, true, &e), 1, "a step of its own");
+    cr_assert_eq(journal_compact(j, true, &f->e), 1, "a step of its own");
     check_bytes(j);
     check_session(j, "c", 0, RECORDS);
-    compact_all(j);
+    compact_all(j, true);
     cr_expect_lt(journal_table_bytes(j), bytes, "what was moved is known no longer");
     check_bytes(j);
     check_session(j, "a", 0, RECORDS - 1);
@@ -173,31 +154,23 @@ TEST(journal_moving, places_change_in_steps_in_which_nothing_is_lost)
               "%u %u %u %u %u", counts['a'], counts['b'], counts['c'], counts['d'], counts['w']);
     journal_close(j);
     loop_free(loop);
-    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_expect_eq(system(command), 0);
 }
 
 /* A journal may be closed during the update. */
-TEST(journal_moving, a_close_between_the_steps_is_none_to_the_next_start)
+TEST_WITH(journal_moving, a_close_between_the_steps_is_none_to_the_next_start, replay)
 {
-    char command[96];
     unsigned counts[256] = {0};
-    struct err e = {0};
-    struct loop *loop = loop_new(&e);
+    struct loop *loop = loop_new(&f->e);
     struct journal *j;
 
-    (void)snprintf(dir, sizeof(dir), "/tmp/rg-journal-XXXXXX");
-    cr_assert(loop && mkdtemp(dir));
     j = open_counted(loop, counts);
     fill(j);
     swap(j);
-    cr_assert_eq(journal_compact(j, true, &e), 1, "there is no other work");
+    cr_assert_eq(journal_compact(j, true, &f->e), 1, "there is no other work");
     journal_close(j);
     j = open_counted(loop, counts);
     cr_expect(counts['a'] == RECORDS && counts['d'] == RECORDS && counts['w'] == 0);
     check_session(j, "d", 0, RECORDS);
     journal_close(j);
     loop_free(loop);
-    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_expect_eq(system(command), 0);
 }

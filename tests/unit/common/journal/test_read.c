@@ -2,14 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/base/buf.h"
-#include "common/journal/journal.h"
 #include "common/os/loop.h"
-#include "testing.h"
+#include "journal_kit.h"
 
-static int collect(void *ctx, struct str session_id, struct str payload, struct err *e)
+static int collect_payload(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct buf *b = ctx;
 
@@ -23,7 +20,7 @@ static int collect(void *ctx, struct str session_id, struct str payload, struct 
 static int collect_read(void *ctx, size_t record, struct str payload, struct err *e)
 {
     (void)record;
-    return collect(ctx, (struct str){0}, payload, e);
+    return collect_payload(ctx, (struct str){0}, payload, e);
 }
 
 static int read_all(struct journal *j, struct str id, struct buf *b, struct err *e)
@@ -37,47 +34,39 @@ static int read_all(struct journal *j, struct str id, struct buf *b, struct err 
     return rc;
 }
 
-TEST(journal_read, gives_one_sessions_records_in_order)
+TEST_WITH(journal_read, gives_one_sessions_records_in_order, replay)
 {
-    char dir[] = "/tmp/rg-journal-XXXXXX", command[64];
-    struct journal_options o = {.durability = JOURNAL_PROCESS, .segment_bytes = 256};
+    struct journal_options o = {.dir = dir, .durability = JOURNAL_PROCESS, .segment_bytes = 256};
     struct loop *loop;
     struct journal *j;
-    struct buf replayed = {0}, read = {0}, none = {0};
-    struct err e = {0};
+    struct buf read = {0}, none = {0};
 
-    cr_assert(mkdtemp(dir));
-    o.dir = dir;
-    loop = loop_new(&e);
-    cr_assert(loop, "%s", e.text);
-    cr_assert_eq(journal_open(loop, &o, collect, &replayed, &j, &e), 0, "%s", e.text);
+    loop = loop_new(&f->e);
+    cr_assert(loop, "%s", f->e.text);
+    cr_assert_eq(journal_open(loop, &o, collect_payload, &f->got, &j, &f->e), 0, "%s", f->e.text);
     for (unsigned i = 0; i < 20; i++) {
         char text[16];
         int n = snprintf(text, sizeof(text), "%c%u", i % 2 ? 'b' : 'a', i);
 
         cr_assert_geq(journal_append(j, i % 2 ? STR("w0-b") : STR("w0-a"), str_of(text, (size_t)n),
-                                     NULL, NULL, &e),
+                                     NULL, NULL, &f->e),
                       0);
     }
-    cr_expect_eq(read_all(j, STR("w0-a"), &read, &e), 0, "%s", e.text);
+    cr_expect_eq(read_all(j, STR("w0-a"), &read, &f->e), 0, "%s", f->e.text);
     cr_expect(str_eq_c(buf_str(&read), "a0 a2 a4 a6 a8 a10 a12 a14 a16 a18 "), "%.*s",
               (int)read.len, read.p);
     journal_drop_session(j, STR("w0-b"));
-    while (journal_compact(j, true, &e) == 1)
-        ;
+    compact_all(j, true);
     buf_clear(&read);
-    cr_expect_eq(read_all(j, STR("w0-a"), &read, &e), 0, "%s", e.text);
+    cr_expect_eq(read_all(j, STR("w0-a"), &read, &f->e), 0, "%s", f->e.text);
     cr_expect(str_eq_c(buf_str(&read), "a0 a2 a4 a6 a8 a10 a12 a14 a16 a18 "), "%.*s",
               (int)read.len, read.p);
-    cr_expect_eq(read_all(j, STR("w0-b"), &none, &e), 0);
+    cr_expect_eq(read_all(j, STR("w0-b"), &none, &f->e), 0);
     cr_expect_eq(none.len, 0);
     journal_close(j);
     loop_free(loop);
-    buf_done(&replayed);
     buf_done(&read);
     buf_done(&none);
-    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_expect_eq(system(command), 0);
 }
 
 /* Collects each record with its number. */
@@ -108,33 +97,27 @@ static void check_read(struct journal *j, const char *all, const char *some)
     buf_done(&got);
 }
 
-TEST(journal_read, passes_over_what_was_given_up)
+TEST_WITH(journal_read, passes_over_what_was_given_up, replay)
 {
-    char dir[] = "/tmp/rg-journal-XXXXXX", command[64];
-    struct journal_options o = {.durability = JOURNAL_PROCESS, .segment_bytes = 64};
+    struct journal_options o = {.dir = dir, .durability = JOURNAL_PROCESS, .segment_bytes = 64};
     struct journal *j;
-    struct err e = {0};
 
-    cr_assert(mkdtemp(dir));
-    o.dir = dir;
-    cr_assert_eq(journal_open(NULL, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
+    cr_assert_eq(journal_open(NULL, &o, NULL, NULL, &j, &f->e), 0, "%s", f->e.text);
     for (unsigned i = 0; i < 8; i++) {
         char text[16];
         int n = snprintf(text, sizeof(text), "a%u", i);
 
-        cr_assert_geq(journal_append(j, STR("w0-a"), str_of(text, (size_t)n), NULL, NULL, &e), 0);
+        cr_assert_geq(journal_append(j, STR("w0-a"), str_of(text, (size_t)n), NULL, NULL, &f->e),
+                      0);
     }
     for (uint32_t i = 4; i < 8; i++)
         journal_release(j, STR("w0-a"), i);
     journal_release(j, STR("w0-a"), 0);
     check_read(j, "1:a1 2:a2 3:a3 ", "3:a2 ");
-    cr_assert_geq(journal_append(j, STR("w0-a"), STR("a8"), NULL, NULL, &e), 0);
-    while (journal_compact(j, true, &e) == 1)
-        ;
+    cr_assert_geq(journal_append(j, STR("w0-a"), STR("a8"), NULL, NULL, &f->e), 0);
+    compact_all(j, true);
     check_read(j, "1:a1 2:a2 3:a3 8:a8 ", "3:a2 ");
     journal_close(j);
-    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_expect_eq(system(command), 0);
 }
 
 static int collect_some(void *ctx, size_t record, struct str payload, struct err *e)
@@ -173,7 +156,7 @@ static uint64_t read_some(struct journal *j, unsigned n, unsigned step)
     return after.reads - before.reads;
 }
 
-static void append(struct journal *j, struct str id, char letter, unsigned i, size_t size)
+static void append_sized(struct journal *j, struct str id, char letter, unsigned i, size_t size)
 {
     char text[20000];
     struct err e = {0};
@@ -183,36 +166,29 @@ static void append(struct journal *j, struct str id, char letter, unsigned i, si
     cr_assert_geq(journal_append(j, id, str_of(text, size), NULL, NULL, &e), 0);
 }
 
-TEST(journal_read, adjacent_records_are_one_read)
+TEST_WITH(journal_read, adjacent_records_are_one_read, replay)
 {
-    char dir[] = "/tmp/rg-journal-XXXXXX", command[64];
-    struct journal_options o = {.durability = JOURNAL_PROCESS};
+    struct journal_options o = {.dir = dir, .durability = JOURNAL_PROCESS};
     struct loop *loop;
     struct journal *j;
-    struct err e = {0};
     uint32_t none = 1000;
     struct journal_reader reader = {collect_some, NULL};
 
-    cr_assert(mkdtemp(dir));
-    o.dir = dir;
-    loop = loop_new(&e);
-    cr_assert(loop, "%s", e.text);
-    cr_assert_eq(journal_open(loop, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
+    loop = loop_new(&f->e);
+    cr_assert(loop, "%s", f->e.text);
+    cr_assert_eq(journal_open(loop, &o, NULL, NULL, &j, &f->e), 0, "%s", f->e.text);
     for (unsigned i = 0; i < 60; i++)
-        append(j, STR("w0-a"), 'a', i, 500);
+        append_sized(j, STR("w0-a"), 'a', i, 500);
     cr_expect_eq(read_some(j, 60, 1), 1);
     cr_expect_eq(read_some(j, 60, 10), 1); /* with small gaps */
-    append(j, STR("w0-b"), 'b', 0, 20000);
-    append(j, STR("w0-a"), 'a', 60, 500);
+    append_sized(j, STR("w0-b"), 'b', 0, 20000);
+    append_sized(j, STR("w0-a"), 'a', 60, 500);
     cr_expect_eq(read_some(j, 61, 1), 2);
     journal_drop_session(j, STR("w0-b"));
     o.segment_bytes = 1;
-    while (journal_compact(j, true, &e) == 1)
-        ;
+    compact_all(j, true);
     cr_expect_leq(read_some(j, 61, 1), 2);
-    cr_expect_eq(journal_read_records(j, STR("w0-a"), &none, 1, &reader, &e), -1);
+    cr_expect_eq(journal_read_records(j, STR("w0-a"), &none, 1, &reader, &f->e), -1);
     journal_close(j);
     loop_free(loop);
-    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_expect_eq(system(command), 0);
 }
