@@ -22,20 +22,31 @@ static const char A[] = "w0-0000000000000000000000000000000a",
 struct fixture {
     char dir[64];
     struct media_store *store;
+    struct buf got; /* of the store; for the test */
+    struct err e;
+    char media[SHA256_HEX_LEN + 1], path[256];
 };
 
-static void begin(struct fixture *f, uint64_t session_bytes)
+static void fixture_open(struct fixture *f)
 {
     (void)snprintf(f->dir, sizeof(f->dir), "/tmp/rg-media-XXXXXX");
     cr_assert(mkdtemp(f->dir));
+    f->store = media_store_new(&(struct media_options){.state_dir = f->dir, .sync = true});
+}
+
+/* Opens the store again, which lets a session have so many bytes. */
+static void limit_sessions(struct fixture *f, uint64_t session_bytes)
+{
+    media_store_free(f->store);
     f->store = media_store_new(
         &(struct media_options){.state_dir = f->dir, .sync = true, .session_bytes = session_bytes});
 }
 
-static void end(struct fixture *f)
+static void fixture_close(struct fixture *f)
 {
     char command[128];
 
+    buf_done(&f->got);
     media_store_free(f->store);
     (void)snprintf(command, sizeof(command), "rm -rf %s", f->dir);
     cr_assert_eq(system(command), 0);
@@ -87,48 +98,34 @@ static void write_text(const char *path, const char *text)
     cr_assert_eq(fclose(file), 0);
 }
 
-TEST(media_store, the_first_note_of_a_url_holds)
+TEST_WITH(media_store, the_first_note_of_a_url_holds, fixture)
 {
-    struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1];
-
-    begin(&f, 0);
-    cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 0);
-    put(&f, A, "one", media);
-    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{1}"), &got, &e), 0, "%s", e.text);
-    cr_assert_eq(got.len, 0);
-    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), 1, "%s", e.text);
-    cr_assert(str_eq_c(buf_str(&got), "{1}"));
-    buf_clear(&got);
-    cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 1);
-    cr_assert(str_eq_c(buf_str(&got), "{1}"));
-    buf_done(&got);
-    end(&f);
+    cr_assert_eq(media_store_pinned(f->store, &PIN, &f->got, &f->e), 0);
+    put(f, A, "one", f->media);
+    cr_assert_eq(media_store_pin(f->store, &PIN, STR("{1}"), &f->got, &f->e), 0, "%s", f->e.text);
+    cr_assert_eq(f->got.len, 0);
+    cr_assert_eq(media_store_pin(f->store, &PIN, STR("{2}"), &f->got, &f->e), 1, "%s", f->e.text);
+    cr_assert(str_eq_c(buf_str(&f->got), "{1}"));
+    buf_clear(&f->got);
+    cr_assert_eq(media_store_pinned(f->store, &PIN, &f->got, &f->e), 1);
+    cr_assert(str_eq_c(buf_str(&f->got), "{1}"));
 }
 
-TEST(media_store, a_note_that_was_cut_off_is_none_and_is_replaced)
+TEST_WITH(media_store, a_note_that_was_cut_off_is_none_and_is_replaced, fixture)
 {
     static const char *const torn[] = {"", "{1", "junk"};
-    struct err e = {0};
 
-    for (size_t i = 0; i < sizeof(torn) / sizeof(*torn); i++) {
-        struct fixture f;
-        struct buf got = {0};
-        char media[SHA256_HEX_LEN + 1], path[256];
-
-        begin(&f, 0);
-        put(&f, A, "one", media);
-        pin_path(&f, path);
-        write_text(path, torn[i]);
-        cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 0);
-        cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), 0, "%s", e.text);
-        cr_assert_eq(got.len, 0);
-        cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 1);
-        cr_assert(str_eq_c(buf_str(&got), "{2}"));
-        buf_done(&got);
-        end(&f);
+    for (size_t i = 0; i < ARRAY_LEN(torn); i++) {
+        put(f, A, "one", f->media);
+        pin_path(f, f->path);
+        write_text(f->path, torn[i]);
+        cr_assert_eq(media_store_pinned(f->store, &PIN, &f->got, &f->e), 0);
+        cr_assert_eq(media_store_pin(f->store, &PIN, STR("{2}"), &f->got, &f->e), 0, "%s",
+                     f->e.text);
+        cr_assert_eq(f->got.len, 0);
+        cr_assert_eq(media_store_pinned(f->store, &PIN, &f->got, &f->e), 1);
+        cr_assert(str_eq_c(buf_str(&f->got), "{2}"));
+        buf_clear(&f->got);
     }
 }
 
@@ -142,158 +139,115 @@ static bool is_json_object(struct str text)
     return is;
 }
 
-TEST(media_store, cancelled_work_does_not_replace_a_note)
+TEST_WITH(media_store, cancelled_work_does_not_replace_a_note, fixture)
 {
     static const atomic_bool cancelled = true;
     struct media_pin pin = PIN;
-    struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1];
 
     pin.is_whole = is_json_object;
-    begin(&f, 0);
-    put(&f, A, "one", media);
-    cr_assert_eq(media_store_pin(f.store, &pin, STR("{\"n\":1}"), &got, &e), 0, "%s", e.text);
+    put(f, A, "one", f->media);
+    cr_assert_eq(media_store_pin(f->store, &pin, STR("{\"n\":1}"), &f->got, &f->e), 0, "%s",
+                 f->e.text);
     cancel_flag = &cancelled;
-    cr_expect_eq(media_store_pinned(f.store, &pin, &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_CANCELLED);
-    cr_expect_eq(media_store_pin(f.store, &pin, STR("{\"n\":2}"), &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_CANCELLED);
+    cr_expect_eq(media_store_pinned(f->store, &pin, &f->got, &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_CANCELLED);
+    cr_expect_eq(media_store_pin(f->store, &pin, STR("{\"n\":2}"), &f->got, &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_CANCELLED);
     cancel_flag = NULL;
-    cr_expect_eq(got.len, 0);
-    cr_assert_eq(media_store_pinned(f.store, &pin, &got, &e), 1);
-    cr_expect(str_eq_c(buf_str(&got), "{\"n\":1}"));
-    buf_done(&got);
-    end(&f);
+    cr_expect_eq(f->got.len, 0);
+    cr_assert_eq(media_store_pinned(f->store, &pin, &f->got, &f->e), 1);
+    cr_expect(str_eq_c(buf_str(&f->got), "{\"n\":1}"));
 }
 
-TEST(media_store, a_note_that_cannot_be_read_is_an_error)
+TEST_WITH(media_store, a_note_that_cannot_be_read_is_an_error, fixture)
 {
-    struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], path[256];
-
-    begin(&f, 0);
-    put(&f, A, "one", media);
-    pin_path(&f, path);
-    cr_assert_eq(mkdir(path, 0700), 0);
-    cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), -1);
-    cr_assert_eq(e.kind, ERR_STORAGE_FAILED);
-    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), -1);
-    buf_done(&got);
-    end(&f);
+    put(f, A, "one", f->media);
+    pin_path(f, f->path);
+    cr_assert_eq(mkdir(f->path, 0700), 0);
+    cr_assert_eq(media_store_pinned(f->store, &PIN, &f->got, &f->e), -1);
+    cr_assert_eq(f->e.kind, ERR_STORAGE_FAILED);
+    cr_assert_eq(media_store_pin(f->store, &PIN, STR("{2}"), &f->got, &f->e), -1);
 }
 
-TEST(media_store, notes_that_cannot_be_counted_are_an_error)
+TEST_WITH(media_store, notes_that_cannot_be_counted_are_an_error, fixture)
 {
-    struct fixture f;
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], path[256];
-
-    begin(&f, 0);
-    put(&f, A, "one", media);
-    (void)snprintf(path, sizeof(path), "%s/media/sessions/w0-file", f.dir);
-    write_text(path, "no folder");
-    cr_assert_eq(media_store_pin_room(f.store, STR("w0-file"), &e), -1);
-    cr_assert_eq(e.kind, ERR_STORAGE_FAILED);
-    cr_assert_eq(unlink(path), 0);
-    cr_assert_eq(media_store_pin_room(f.store, STR("w0-file"), &e), 0);
-    end(&f);
+    put(f, A, "one", f->media);
+    (void)snprintf(f->path, sizeof(f->path), "%s/media/sessions/w0-file", f->dir);
+    write_text(f->path, "no folder");
+    cr_assert_eq(media_store_pin_room(f->store, STR("w0-file"), &f->e), -1);
+    cr_assert_eq(f->e.kind, ERR_STORAGE_FAILED);
+    cr_assert_eq(unlink(f->path), 0);
+    cr_assert_eq(media_store_pin_room(f->store, STR("w0-file"), &f->e), 0);
 }
 
-TEST(media_store, a_session_has_images_from_so_many_urls)
+TEST_WITH(media_store, a_session_has_images_from_so_many_urls, fixture)
 {
-    struct fixture f;
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], path[256];
-    struct buf got = {0};
-
-    begin(&f, 0);
-    cr_assert_eq(media_store_pin_room(f.store, STR("w0-0"), &e), 0);
-    put(&f, A, "one", media);
+    cr_assert_eq(media_store_pin_room(f->store, STR("w0-0"), &f->e), 0);
+    put(f, A, "one", f->media);
     for (unsigned i = 0; i < MEDIA_PINS_MAX; i++) {
         if (i == MEDIA_PINS_MAX - 1)
-            cr_assert_eq(media_store_pin_room(f.store, PIN.session_id, &e), 0, "%s", e.text);
-        (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%064x.url", f.dir, A, i);
-        write_text(path, "{}");
+            cr_assert_eq(media_store_pin_room(f->store, PIN.session_id, &f->e), 0, "%s", f->e.text);
+        (void)snprintf(f->path, sizeof(f->path), "%s/media/sessions/%s/%064x.url", f->dir, A, i);
+        write_text(f->path, "{}");
     }
-    cr_assert_eq(media_store_pin_room(f.store, PIN.session_id, &e), -1);
-    cr_assert_eq(e.kind, ERR_BODY_TOO_LARGE);
-    cr_assert(strstr(e.text, "4096 URLs"));
+    cr_assert_eq(media_store_pin_room(f->store, PIN.session_id, &f->e), -1);
+    cr_assert_eq(f->e.kind, ERR_BODY_TOO_LARGE);
+    cr_assert(strstr(f->e.text, "4096 URLs"));
     /* there was space when it asked, but another writer used it */
-    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{1}"), &got, &e), -1);
-    cr_assert_eq(e.kind, ERR_BODY_TOO_LARGE);
-    cr_assert_eq(unlink(path), 0);
-    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{1}"), &got, &e), 0, "%s", e.text);
-    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), 1, "it is there");
-    buf_done(&got);
-    end(&f);
+    cr_assert_eq(media_store_pin(f->store, &PIN, STR("{1}"), &f->got, &f->e), -1);
+    cr_assert_eq(f->e.kind, ERR_BODY_TOO_LARGE);
+    cr_assert_eq(unlink(f->path), 0);
+    cr_assert_eq(media_store_pin(f->store, &PIN, STR("{1}"), &f->got, &f->e), 0, "%s", f->e.text);
+    cr_assert_eq(media_store_pin(f->store, &PIN, STR("{2}"), &f->got, &f->e), 1, "it is there");
 }
 
-TEST(media_store, one_copy_for_all_sessions)
+TEST_WITH(media_store, one_copy_for_all_sessions, fixture)
 {
-    struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], other[SHA256_HEX_LEN + 1];
+    char other[SHA256_HEX_LEN + 1];
 
-    begin(&f, 0);
-    cr_assert_eq(media_store_get(f.store, str_cstr(A), STR("00"), &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_NOT_FOUND);
-    put(&f, A, "picture", media);
-    put(&f, A, "picture", media);
-    cr_expect_eq(links(&f, media), 2);
-    put(&f, B, "picture", media);
-    cr_expect_eq(links(&f, media), 3);
-    put(&f, B, "another", other);
-    cr_assert_eq(media_store_get(f.store, str_cstr(B), str_cstr(media), &got, &e), 0);
-    cr_expect(str_eq_c(buf_str(&got), "picture"));
+    cr_assert_eq(media_store_get(f->store, str_cstr(A), STR("00"), &f->got, &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_NOT_FOUND);
+    put(f, A, "picture", f->media);
+    put(f, A, "picture", f->media);
+    cr_expect_eq(links(f, f->media), 2);
+    put(f, B, "picture", f->media);
+    cr_expect_eq(links(f, f->media), 3);
+    put(f, B, "another", other);
+    cr_assert_eq(media_store_get(f->store, str_cstr(B), str_cstr(f->media), &f->got, &f->e), 0);
+    cr_expect(str_eq_c(buf_str(&f->got), "picture"));
     /* a session has only the pictures that it referred to */
-    cr_assert_eq(media_store_get(f.store, str_cstr(A), str_cstr(other), &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_NOT_FOUND);
-    buf_done(&got);
-    end(&f);
+    cr_assert_eq(media_store_get(f->store, str_cstr(A), str_cstr(other), &f->got, &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_NOT_FOUND);
 }
 
 static void write_own(const struct fixture *f, const char *id, const char *media, const char *text)
 {
     char path[256];
-    FILE *file;
 
     (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f->dir, id, media);
-    file = fopen(path, "w");
-    cr_assert(file);
-    cr_assert_geq(fputs(text, file), 0);
-    cr_assert_eq(fclose(file), 0);
+    write_text(path, text);
 }
 
 /* A file with the right length and other bytes is reported, and written again when the bytes arrive
  * again. */
-TEST(media_store, a_file_is_what_its_name_says)
+TEST_WITH(media_store, a_file_is_what_its_name_says, fixture)
 {
-    struct fixture f;
     struct arena a = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1];
     struct stat st;
 
-    begin(&f, 0);
-    put(&f, A, "picture", media);
-    cr_expect_eq(media_store_check(f.store, str_cstr(A), str_cstr(media), &e), 0);
-    cr_expect_eq(stat(media_store_path(f.store, &a, str_cstr(A), str_cstr(media)), &st), 0);
-    write_own(&f, A, media, "pictura");
-    cr_expect_eq(media_store_check(f.store, str_cstr(A), str_cstr(media), &e), -1);
-    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
-    put(&f, A, "picture", media);
-    cr_expect_eq(media_store_check(f.store, str_cstr(A), str_cstr(media), &e), 0);
-    put(&f, B, "picture", media);
-    cr_expect_eq(media_store_check(f.store, str_cstr(B), str_cstr(media), &e), 0);
-    cr_expect_eq(media_store_check(f.store, str_cstr(B), STR("00"), &e), -1);
-    cr_expect_eq(e.kind, ERR_NOT_FOUND);
+    put(f, A, "picture", f->media);
+    cr_expect_eq(media_store_check(f->store, str_cstr(A), str_cstr(f->media), &f->e), 0);
+    cr_expect_eq(stat(media_store_path(f->store, &a, str_cstr(A), str_cstr(f->media)), &st), 0);
+    write_own(f, A, f->media, "pictura");
+    cr_expect_eq(media_store_check(f->store, str_cstr(A), str_cstr(f->media), &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_STORAGE_FAILED);
+    put(f, A, "picture", f->media);
+    cr_expect_eq(media_store_check(f->store, str_cstr(A), str_cstr(f->media), &f->e), 0);
+    put(f, B, "picture", f->media);
+    cr_expect_eq(media_store_check(f->store, str_cstr(B), str_cstr(f->media), &f->e), 0);
+    cr_expect_eq(media_store_check(f->store, str_cstr(B), STR("00"), &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_NOT_FOUND);
     arena_done(&a);
-    end(&f);
 }
 
 static bool is_ours(void *ctx, struct str id)
@@ -307,42 +261,34 @@ static bool is_kept(void *ctx, struct str id)
     return str_eq_c(id, ctx);
 }
 
-TEST(media_store, what_no_session_has_is_dropped)
+TEST_WITH(media_store, what_no_session_has_is_dropped, fixture)
 {
-    struct fixture f;
     struct media_sweep sweep = {is_ours, is_kept, (void *)(uintptr_t)B};
-    char media[SHA256_HEX_LEN + 1], alone[SHA256_HEX_LEN + 1];
+    char alone[SHA256_HEX_LEN + 1];
 
-    begin(&f, 0);
-    cr_expect_eq(media_store_sweep(f.store, &sweep), 0);
-    put(&f, A, "picture", media);
-    put(&f, A, "alone", alone);
-    put(&f, B, "picture", media);
-    put(&f, "w7-of-another-node", "picture", media);
-    cr_expect_eq(media_store_sweep(f.store, &sweep), 1);
-    cr_expect_eq(links(&f, alone), 0);
-    cr_expect_eq(links(&f, media), 3);
-    cr_expect_eq(media_store_sweep(f.store, &sweep), 0);
-    put(&f, A, "alone", alone);
-    cr_expect_eq(links(&f, alone), 2);
-    end(&f);
+    cr_expect_eq(media_store_sweep(f->store, &sweep), 0);
+    put(f, A, "picture", f->media);
+    put(f, A, "alone", alone);
+    put(f, B, "picture", f->media);
+    put(f, "w7-of-another-node", "picture", f->media);
+    cr_expect_eq(media_store_sweep(f->store, &sweep), 1);
+    cr_expect_eq(links(f, alone), 0);
+    cr_expect_eq(links(f, f->media), 3);
+    cr_expect_eq(media_store_sweep(f->store, &sweep), 0);
+    put(f, A, "alone", alone);
+    cr_expect_eq(links(f, alone), 2);
 }
 
-TEST(media_store, a_session_has_room_for_so_much)
+TEST_WITH(media_store, a_session_has_room_for_so_much, fixture)
 {
-    struct fixture f;
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1];
-
-    begin(&f, 10);
-    put(&f, A, "12345678", media);
-    sha256_hex(STR("123"), media);
-    cr_assert_eq(media_store_put(f.store, str_cstr(A), str_cstr(media), STR("123"), &e), -1);
-    cr_expect_eq(e.kind, ERR_BODY_TOO_LARGE);
-    cr_expect_eq(links(&f, media), 0);
-    put(&f, A, "12", media);
-    put(&f, B, "123", media);
-    end(&f);
+    limit_sessions(f, 10);
+    put(f, A, "12345678", f->media);
+    sha256_hex(STR("123"), f->media);
+    cr_assert_eq(media_store_put(f->store, str_cstr(A), str_cstr(f->media), STR("123"), &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_BODY_TOO_LARGE);
+    cr_expect_eq(links(f, f->media), 0);
+    put(f, A, "12", f->media);
+    put(f, B, "123", f->media);
 }
 
 static bool has_no_descriptor; /* opendir fails */
@@ -358,21 +304,16 @@ DIR *__wrap_opendir(const char *path) /* NOLINT(bugprone-reserved-identifier) */
     return NULL;
 }
 
-TEST(media_store, images_that_cannot_be_counted_are_an_error)
+TEST_WITH(media_store, images_that_cannot_be_counted_are_an_error, fixture)
 {
-    struct fixture f;
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1];
-
-    begin(&f, 10);
-    put(&f, A, "12345678", media);
-    sha256_hex(STR("123"), media);
+    limit_sessions(f, 10);
+    put(f, A, "12345678", f->media);
+    sha256_hex(STR("123"), f->media);
     has_no_descriptor = true;
-    cr_expect_eq(media_store_put(f.store, str_cstr(A), str_cstr(media), STR("123"), &e), -1);
-    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    cr_expect_eq(media_store_put(f->store, str_cstr(A), str_cstr(f->media), STR("123"), &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_STORAGE_FAILED);
     has_no_descriptor = false;
-    cr_expect_eq(links(&f, media), 0);
-    end(&f);
+    cr_expect_eq(links(f, f->media), 0);
 }
 
 /* If the folder is not writable, no file is left. */
@@ -388,15 +329,6 @@ TEST(media_store, what_cannot_be_stored_is_said)
     cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
     cr_expect(str_find(str_cstr(e.text), STR("/proc"), 0) == SIZE_MAX);
     media_store_free(m);
-}
-
-static void write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-
-    cr_assert(f);
-    cr_assert_geq(fputs(text, f), 0);
-    cr_assert_eq(fclose(f), 0);
 }
 
 static int get(const struct fixture *f, const char *id, const char *media, struct buf *out,
@@ -415,7 +347,7 @@ static void spoil(const struct fixture *f, const char *folder, const char *media
     char path[256];
 
     (void)snprintf(path, sizeof(path), "%s/media/%s/%s", f->dir, folder, media);
-    write_file(path, text);
+    write_text(path, text);
     cr_assert_eq(get(f, A, media, &got, &e), -1);
     cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
     cr_expect_eq(got.len, 0);
@@ -423,88 +355,69 @@ static void spoil(const struct fixture *f, const char *folder, const char *media
 }
 
 /* A power cut leaves shorter files. Bytes that arrive again restore them. */
-TEST(media_store, what_was_cut_off_is_made_anew)
+TEST_WITH(media_store, what_was_cut_off_is_made_anew, fixture)
 {
-    struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], folder[3];
+    char folder[3];
 
-    begin(&f, 0);
-    put(&f, A, "picture", media);
-    (void)snprintf(folder, sizeof(folder), "%.2s", media);
-    spoil(&f, folder, media, "pic"); /* the session's, too: both are one file */
-    put(&f, B, "picture", media);
-    cr_assert_eq(get(&f, B, media, &got, &e), 0, "%s", e.text);
-    cr_expect_eq(links(&f, media), 2); /* the copy is the new file */
-    put(&f, A, "picture", media);
-    cr_assert_eq(get(&f, A, media, &got, &e), 0, "%s", e.text);
-    cr_expect(str_eq_c(buf_str(&got), "picture"));
-    cr_expect_eq(links(&f, media), 3);
-    buf_done(&got);
-    end(&f);
+    put(f, A, "picture", f->media);
+    (void)snprintf(folder, sizeof(folder), "%.2s", f->media);
+    spoil(f, folder, f->media, "pic"); /* the session's, too: both are one file */
+    put(f, B, "picture", f->media);
+    cr_assert_eq(get(f, B, f->media, &f->got, &f->e), 0, "%s", f->e.text);
+    cr_expect_eq(links(f, f->media), 2); /* the copy is the new file */
+    put(f, A, "picture", f->media);
+    cr_assert_eq(get(f, A, f->media, &f->got, &f->e), 0, "%s", f->e.text);
+    cr_expect(str_eq_c(buf_str(&f->got), "picture"));
+    cr_expect_eq(links(f, f->media), 3);
 }
 
-TEST(media_store, other_bytes_of_the_same_length_are_not_handed_out)
+TEST_WITH(media_store, other_bytes_of_the_same_length_are_not_handed_out, fixture)
 {
-    struct fixture f;
-    char media[SHA256_HEX_LEN + 1], folder[64];
+    char folder[64];
 
-    begin(&f, 0);
-    put(&f, A, "picture", media);
+    put(f, A, "picture", f->media);
     (void)snprintf(folder, sizeof(folder), "sessions/%s", A);
-    spoil(&f, folder, media, "PICTURE");
-    end(&f);
+    spoil(f, folder, f->media, "PICTURE");
 }
 
 /* A temporary file of a killed writer causes no error, and is removed with the session. */
-TEST(media_store, a_part_of_a_killed_writer_goes_with_the_session)
+TEST_WITH(media_store, a_part_of_a_killed_writer_goes_with_the_session, fixture)
 {
-    struct fixture f;
     struct media_sweep sweep = {is_ours, is_kept, (void *)(uintptr_t)B};
-    char media[SHA256_HEX_LEN + 1], path[256];
 
-    begin(&f, 0);
-    put(&f, A, "one", media);
-    sha256_hex(STR("picture"), media);
-    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s.part", f.dir, A, media);
-    write_file(path, "pic");
-    put(&f, A, "picture", media);
-    cr_expect_eq(links(&f, media), 2);
-    write_file(path, "pic");
-    cr_expect_eq(media_store_sweep(f.store, &sweep), 1);
-    cr_expect_eq(access(path, F_OK), -1);
-    cr_expect_eq(links(&f, media), 0);
-    end(&f);
+    put(f, A, "one", f->media);
+    sha256_hex(STR("picture"), f->media);
+    (void)snprintf(f->path, sizeof(f->path), "%s/media/sessions/%s/%s.part", f->dir, A,
+                   f->media);
+    write_text(f->path, "pic");
+    put(f, A, "picture", f->media);
+    cr_expect_eq(links(f, f->media), 2);
+    write_text(f->path, "pic");
+    cr_expect_eq(media_store_sweep(f->store, &sweep), 1);
+    cr_expect_eq(access(f->path, F_OK), -1);
+    cr_expect_eq(links(f, f->media), 0);
 }
 
-TEST(media_store, a_picture_is_read_piece_by_piece)
+TEST_WITH(media_store, a_picture_is_read_piece_by_piece, fixture)
 {
-    struct fixture f;
     struct media_file file;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], path[256];
 
-    begin(&f, 0);
-    put(&f, A, "picture", media);
-    cr_assert_eq(media_store_open(f.store, str_cstr(B), str_cstr(media), &file, &e), -1);
-    cr_expect_eq(e.kind, ERR_NOT_FOUND);
-    cr_assert_eq(media_store_open(f.store, str_cstr(A), str_cstr(media), &file, &e), 0);
+    put(f, A, "picture", f->media);
+    cr_assert_eq(media_store_open(f->store, str_cstr(B), str_cstr(f->media), &file, &f->e), -1);
+    cr_expect_eq(f->e.kind, ERR_NOT_FOUND);
+    cr_assert_eq(media_store_open(f->store, str_cstr(A), str_cstr(f->media), &file, &f->e), 0);
     cr_expect_eq(file.left, 7);
-    cr_assert_eq(media_file_read(&file, 4, &got), 0);
-    cr_expect(str_eq_c(buf_str(&got), "pict"));
-    cr_assert_eq(media_file_read(&file, 4, &got), 0);
-    cr_expect(str_eq_c(buf_str(&got), "picture"));
+    cr_assert_eq(media_file_read(&file, 4, &f->got), 0);
+    cr_expect(str_eq_c(buf_str(&f->got), "pict"));
+    cr_assert_eq(media_file_read(&file, 4, &f->got), 0);
+    cr_expect(str_eq_c(buf_str(&f->got), "picture"));
     cr_expect_eq(file.left, 0);
     media_file_close(&file);
-    cr_assert_eq(media_store_open(f.store, str_cstr(A), str_cstr(media), &file, &e), 0);
-    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f.dir, A, media);
-    write_file(path, "pic");
-    cr_expect_eq(media_file_read(&file, 7, &got), -1); /* the file was truncated */
+    cr_assert_eq(media_store_open(f->store, str_cstr(A), str_cstr(f->media), &file, &f->e), 0);
+    (void)snprintf(f->path, sizeof(f->path), "%s/media/sessions/%s/%s", f->dir, A, f->media);
+    write_text(f->path, "pic");
+    cr_expect_eq(media_file_read(&file, 7, &f->got), -1); /* the file was truncated */
     media_file_close(&file);
-    buf_done(&got);
-    end(&f);
 }
 
 /* A second writer of a name, which begins while the first one makes it durable. */
@@ -607,62 +520,44 @@ static enum err_kind bring(const struct fixture *f, const char *media, const cha
     return e.kind;
 }
 
-TEST(media_store, a_file_that_arrives_in_part_is_none)
+TEST_WITH(media_store, a_file_that_arrives_in_part_is_none, fixture)
 {
-    struct fixture f;
-    char media[SHA256_HEX_LEN + 1];
-
-    begin(&f, 0);
-    sha256_hex(STR("picture"), media);
-    cr_expect_eq(bring(&f, media, "pict"), ERR_IO);
-    cr_expect(!media_store_has(f.store, str_cstr(A), str_cstr(media)));
-    cr_expect_eq(bring(&f, media, "picture"), ERR_NONE);
-    cr_expect(media_store_has(f.store, str_cstr(A), str_cstr(media)));
-    cr_expect_eq(bring(&f, "../picture", "picture"), ERR_IO);
-    end(&f);
+    sha256_hex(STR("picture"), f->media);
+    cr_expect_eq(bring(f, f->media, "pict"), ERR_IO);
+    cr_expect(!media_store_has(f->store, str_cstr(A), str_cstr(f->media)));
+    cr_expect_eq(bring(f, f->media, "picture"), ERR_NONE);
+    cr_expect(media_store_has(f->store, str_cstr(A), str_cstr(f->media)));
+    cr_expect_eq(bring(f, "../picture", "picture"), ERR_IO);
 }
 
-TEST(media_store, a_file_that_cannot_be_read_is_not_a_missing_one)
+TEST_WITH(media_store, a_file_that_cannot_be_read_is_not_a_missing_one, fixture)
 {
-    struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], path[256];
-
-    begin(&f, 0);
-    put(&f, A, "picture", media);
-    cr_expect_eq(media_store_read(f.store, str_cstr(A), str_cstr(media), 4, 2, &got, &e), 7);
-    cr_expect(str_eq_c(buf_str(&got), "ur"));
-    cr_expect_eq(media_store_read(f.store, str_cstr(B), str_cstr(media), 0, 9, &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_NOT_FOUND);
-    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f.dir, A, media);
-    cr_assert_eq(unlink(path), 0);
-    cr_assert_eq(symlink(path, path), 0); /* opening it fails */
-    cr_expect_eq(media_store_read(f.store, str_cstr(A), str_cstr(media), 0, 9, &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
-    buf_done(&got);
-    end(&f);
+    put(f, A, "picture", f->media);
+    cr_expect_eq(media_store_read(f->store, str_cstr(A), str_cstr(f->media), 4, 2, &f->got, &f->e),
+                 7);
+    cr_expect(str_eq_c(buf_str(&f->got), "ur"));
+    cr_expect_eq(media_store_read(f->store, str_cstr(B), str_cstr(f->media), 0, 9, &f->got, &f->e),
+                 -1);
+    cr_expect_eq(f->e.kind, ERR_NOT_FOUND);
+    (void)snprintf(f->path, sizeof(f->path), "%s/media/sessions/%s/%s", f->dir, A, f->media);
+    cr_assert_eq(unlink(f->path), 0);
+    cr_assert_eq(symlink(f->path, f->path), 0); /* opening it fails */
+    cr_expect_eq(media_store_read(f->store, str_cstr(A), str_cstr(f->media), 0, 9, &f->got, &f->e),
+                 -1);
+    cr_expect_eq(f->e.kind, ERR_STORAGE_FAILED);
 }
 
-TEST(media_store, a_name_counts_when_it_is_durable)
+TEST_WITH(media_store, a_name_counts_when_it_is_durable, fixture)
 {
-    struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1];
-
-    begin(&f, 0);
-    sha256_hex(STR("picture"), media);
-    cr_expect_eq(write_twice(&f, put_picture, put_picture), 0);
-    cr_expect_eq(get(&f, A, media, &got, &e), 0, "it was said to be stored");
-    cr_expect_eq(write_twice(&f, put_note, put_note), 0);
-    cr_expect_eq(read_note(&f), 1, "it was said to be recorded");
-    end(&f);
-    begin(&f, 0);
-    put(&f, A, "picture", media);
-    cr_expect_eq(write_twice(&f, put_note, read_note), 0, "the note was not recorded");
-    buf_done(&got);
-    end(&f);
+    sha256_hex(STR("picture"), f->media);
+    cr_expect_eq(write_twice(f, put_picture, put_picture), 0);
+    cr_expect_eq(get(f, A, f->media, &f->got, &f->e), 0, "it was said to be stored");
+    cr_expect_eq(write_twice(f, put_note, put_note), 0);
+    cr_expect_eq(read_note(f), 1, "it was said to be recorded");
+    fixture_close(f);
+    fixture_open(f);
+    put(f, A, "picture", f->media);
+    cr_expect_eq(write_twice(f, put_note, read_note), 0, "the note was not recorded");
 }
 
 /* Reports whether the write synced a file and its folder. */
@@ -674,21 +569,19 @@ static bool syncs(const struct fixture *f, int (*write)(const struct fixture *))
 }
 
 /* A power cut would lose what a killed process, or one without `sync`, has left in the cache. */
-TEST(media_store, a_file_that_others_left_is_synced_once)
+TEST_WITH(media_store, a_file_that_others_left_is_synced_once, fixture)
 {
     int (*const writes[])(const struct fixture *) = {put_picture, put_note, read_note};
 
     for (int i = 0; i < 3; i++) {
-        struct fixture f;
-
-        begin(&f, 0);
-        media_store_free(f.store);
-        f.store = media_store_new(&(struct media_options){.state_dir = f.dir});
-        cr_expect(!syncs(&f, put_picture) && !syncs(&f, put_note));
-        media_store_free(f.store);
-        f.store = media_store_new(&(struct media_options){.state_dir = f.dir, .sync = true});
-        cr_expect(syncs(&f, writes[i]), "write %d", i);
-        cr_expect(!syncs(&f, writes[i]), "write %d", i);
-        end(&f);
+        media_store_free(f->store);
+        f->store = media_store_new(&(struct media_options){.state_dir = f->dir});
+        cr_expect(!syncs(f, put_picture) && !syncs(f, put_note));
+        media_store_free(f->store);
+        f->store = media_store_new(&(struct media_options){.state_dir = f->dir, .sync = true});
+        cr_expect(syncs(f, writes[i]), "write %d", i);
+        cr_expect(!syncs(f, writes[i]), "write %d", i);
+        fixture_close(f);
+        fixture_open(f);
     }
 }
