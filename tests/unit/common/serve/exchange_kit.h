@@ -78,31 +78,32 @@ static inline void run_until(struct fixture *f, bool (*wanted)(const struct fixt
     cr_assert(wanted(f), "it did not come to pass");
 }
 
+/* Opens the door. The test opens the server behind it. */
+static inline void fixture_open(struct fixture *f)
+{
+    struct err e;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* as in every process of the program */
+    *f = (struct fixture){.loop = loop_new(&e)};
+    door_open(&f->door);
+}
+
 static inline void open_with(struct fixture *f, server_handler_fn handler,
                              bool (*packs)(struct str line))
 {
     struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
     struct err e;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* as in every process of the program */
-    *f = (struct fixture){0};
-    door_open(&f->door);
-    f->loop = loop_new(&e);
     cr_assert_eq(server_new(f->loop, &o, handler, f, &f->server, &e), 0, "%s", e.text);
     server_listen(f->server, f->door.fd);
 }
 
-static inline void open_for(struct fixture *f, server_handler_fn handler)
-{
-    open_with(f, handler, NULL);
-}
-
 static inline void open_all(struct fixture *f)
 {
-    open_for(f, on_request);
+    open_with(f, on_request, NULL);
 }
 
-static inline void close_all(struct fixture *f)
+static inline void fixture_close(struct fixture *f)
 {
     server_free(f->server);
     loop_free(f->loop);

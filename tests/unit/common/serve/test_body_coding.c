@@ -83,62 +83,57 @@ static void end(struct fixture *f, const int fds[2])
     cr_expect_eq(server_bytes(f->server).bodies, 0u, "all is given back");
     for (int i = 0; i < 2; i++)
         (void)close(fds[i]);
-    close_all(f);
 }
 
-TEST(body_coding, bodies_of_several_are_decoded_whole)
+TEST_WITH(body_coding, bodies_of_several_are_decoded_whole, fixture)
 {
     struct buf text = long_text();
-    struct fixture f;
     int fds[2];
 
-    begin(&f, 0, fds, &text);
+    begin(f, 0, fds, &text);
     for (int i = 0; i < 2; i++) {
-        cr_expect_null(exchange_body_error(f.x[i]));
-        cr_expect(str_eq(exchange_body(f.x[i]), buf_str(&text)));
+        cr_expect_null(exchange_body_error(f->x[i]));
+        cr_expect(str_eq(exchange_body(f->x[i]), buf_str(&text)));
     }
-    cr_expect_geq(server_bytes(f.server).bodies, 2u * LONG_TEXT);
-    end(&f, fds);
+    cr_expect_geq(server_bytes(f->server).bodies, 2u * LONG_TEXT);
+    end(f, fds);
     buf_done(&text);
 }
 
 /* Each body is within the limit, but both together are not. */
-TEST(body_coding, what_is_decoded_at_once_is_limited)
+TEST_WITH(body_coding, what_is_decoded_at_once_is_limited, fixture)
 {
     struct buf text = long_text();
     const struct err *e[2];
-    struct fixture f;
     int fds[2];
 
-    begin(&f, 4 * MIB, fds, &text);
-    e[0] = exchange_body_error(f.x[0]);
-    e[1] = exchange_body_error(f.x[1]);
+    begin(f, 4 * MIB, fds, &text);
+    e[0] = exchange_body_error(f->x[0]);
+    e[1] = exchange_body_error(f->x[1]);
     cr_expect((e[0] != NULL) != (e[1] != NULL), "one of them is refused");
     for (int i = 0; i < 2; i++) {
         cr_expect(!e[i] || e[i]->kind == ERR_OVERLOADED);
-        cr_expect_eq(exchange_body(f.x[i]).len, e[i] ? 0u : LONG_TEXT);
+        cr_expect_eq(exchange_body(f->x[i]).len, e[i] ? 0u : LONG_TEXT);
     }
-    end(&f, fds);
+    end(f, fds);
     buf_done(&text);
 }
 
 /* The peer leaves before the handler is called. */
-TEST(body_coding, a_peer_that_leaves_ends_the_decoding)
+TEST_WITH(body_coding, a_peer_that_leaves_ends_the_decoding, fixture)
 {
     struct buf text = long_text(), r = request(buf_str(&text));
-    struct fixture f;
     uint64_t limit_ms;
 
-    open_all(&f);
-    server_limit_bodies(f.server, 4 * MIB, 0);
-    (void)close(send_to(&f, buf_str(&r)));
+    open_all(f);
+    server_limit_bodies(f->server, 4 * MIB, 0);
+    (void)close(send_to(f, buf_str(&r)));
     limit_ms = clock_ms() + LIMIT_MS;
     do {
-        run_until(&f, always);
+        run_until(f, always);
         cr_assert_lt(clock_ms(), limit_ms);
-    } while (server_busy(f.server) > 0 || f.n > f.closed);
-    cr_expect_eq(server_bytes(f.server).bodies, 0u);
-    close_all(&f);
+    } while (server_busy(f->server) > 0 || f->n > f->closed);
+    cr_expect_eq(server_bytes(f->server).bodies, 0u);
     buf_done(&text);
     buf_done(&r);
 }

@@ -45,24 +45,22 @@ static size_t hear(int fd, char *to, size_t size)
 
 /* --- answers --- */
 
-TEST(exchange, a_reply_is_delivered)
+TEST_WITH(exchange, a_reply_is_delivered, fixture)
 {
     char heard[1024];
-    struct fixture f;
     int fd;
 
-    fd = open_asked(&f);
-    cr_assert(str_eq_c(exchange_method(f.x[0]), "GET") && str_eq_c(exchange_path(f.x[0]), "/a") &&
-              str_eq_c(exchange_query(f.x[0]), "b=c"));
-    exchange_set_header(f.x[0], "x-one", STR("1"));
-    exchange_reply(f.x[0], 410, "text/plain", STR("gone"));
-    run_until(&f, one_closed);
-    cr_assert_eq(f.delivered, 1);
+    fd = open_asked(f);
+    cr_assert(str_eq_c(exchange_method(f->x[0]), "GET") && str_eq_c(exchange_path(f->x[0]), "/a") &&
+              str_eq_c(exchange_query(f->x[0]), "b=c"));
+    exchange_set_header(f->x[0], "x-one", STR("1"));
+    exchange_reply(f->x[0], 410, "text/plain", STR("gone"));
+    run_until(f, one_closed);
+    cr_assert_eq(f->delivered, 1);
     (void)hear(fd, heard, sizeof(heard));
     cr_assert(strstr(heard, "HTTP/1.1 410 Gone\r\n") == heard && strstr(heard, "x-one: 1\r\n") &&
               strstr(heard, "\r\n\r\ngone"));
     close(fd);
-    close_all(&f);
 }
 
 static bool all_are_answered(const struct fixture *f)
@@ -72,19 +70,18 @@ static bool all_are_answered(const struct fixture *f)
 
 /* Requests wait in their sockets when the server reads. One client has left; its request may be
  * handled or not. */
-TEST(exchange, long_requests_leave_room_for_others)
+TEST_WITH(exchange, long_requests_leave_room_for_others, fixture)
 {
-    struct fixture f;
     int fd[4];
 
-    open_for(&f, on_long_request);
+    open_with(f, on_long_request, NULL);
     for (int i = 0; i < 4; i++)
-        fd[i] = client(&f, PLAIN);
+        fd[i] = client(f, PLAIN);
     close(fd[3]);
-    loop_task_post(f.loop, &f.other, on_other);
-    run_until(&f, all_are_answered);
-    loop_task_cancel(f.loop, &f.other);
-    cr_assert_leq(f.most_between, 2, "%d requests in one turn", f.most_between);
+    loop_task_post(f->loop, &f->other, on_other);
+    run_until(f, all_are_answered);
+    loop_task_cancel(f->loop, &f->other);
+    cr_assert_leq(f->most_between, 2, "%d requests in one turn", f->most_between);
     for (int i = 0; i < 3; i++) {
         char heard[512];
 
@@ -92,16 +89,17 @@ TEST(exchange, long_requests_leave_room_for_others)
         cr_assert_not_null(strstr(heard, "200 OK"));
         close(fd[i]);
     }
-    close_all(&f);
 }
 
 /* The owner that would answer is freed next. */
 TEST(exchange, the_end_of_the_server_ends_what_waits)
 {
-    struct fixture f;
-    int fd = open_asked(&f);
+    struct fixture f = {0};
+    int fd;
 
-    close_all(&f);
+    fixture_open(&f);
+    fd = open_asked(&f);
+    fixture_close(&f);
     cr_assert_eq(f.closed, 1);
     close(fd);
 }
@@ -118,9 +116,10 @@ static void on_first_closed(void *ctx, bool delivered)
 
 TEST(exchange, at_the_end_an_owner_may_end_others)
 {
-    struct fixture f;
+    struct fixture f = {0};
     int fds[2];
 
+    fixture_open(&f);
     open_all(&f);
     for (int i = 0; i < 2; i++)
         fds[i] = client(&f, "GET /a HTTP/1.0\r\n\r\n"); /* HTTP/1.0: no last chunk is awaited */
@@ -135,7 +134,7 @@ TEST(exchange, at_the_end_an_owner_may_end_others)
         buf_done(&some);
     }
     run_until(&f, always);
-    close_all(&f);
+    fixture_close(&f);
     cr_assert_eq(f.closed, 2);
     for (int i = 0; i < 2; i++)
         close(fds[i]);
@@ -146,10 +145,11 @@ static struct exchange *stranded;
 
 TEST(exchange, a_stranded_one_is_answered_and_kept)
 {
-    struct fixture f;
+    struct fixture f = {0};
     char heard[4096];
     int fd;
 
+    fixture_open(&f);
     fd = open_asked(&f);
     stranded = f.x[0];
     exchange_hold(stranded);
@@ -163,7 +163,7 @@ TEST(exchange, a_stranded_one_is_answered_and_kept)
     close(fd);
     run_until(&f, always);
     cr_assert_eq(server_busy(f.server), 0);
-    close_all(&f);
+    fixture_close(&f);
     cr_assert_eq(f.closed, 0);
     cr_assert(str_eq_c(exchange_query(stranded), "b=c"));
 }
@@ -178,47 +178,43 @@ static bool has_nothing(const struct fixture *f)
     return server_bytes(f->server).bodies == 0;
 }
 
-TEST(exchange, a_long_body_that_ends_early_is_given_up)
+TEST_WITH(exchange, a_long_body_that_ends_early_is_given_up, fixture)
 {
-    struct fixture f;
     char head[128], *body = calloc(1, LEFT_BODY);
     size_t n = 0;
     int fd;
 
-    open_all(&f);
-    server_limit_bodies(f.server, 64 << 20, 0);
+    open_all(f);
+    server_limit_bodies(f->server, 64 << 20, 0);
     (void)snprintf(head, sizeof(head), "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n",
                    LEFT_BODY + 1);
-    fd = client(&f, head);
-    f.limit_ms = clock_ms() + LIMIT_MS;
-    while (n < LEFT_BODY && clock_ms() < f.limit_ms) {
+    fd = client(f, head);
+    f->limit_ms = clock_ms() + LIMIT_MS;
+    while (n < LEFT_BODY && clock_ms() < f->limit_ms) {
         ssize_t sent = send(fd, body + n, LEFT_BODY - n, MSG_DONTWAIT);
 
         n += sent > 0 ? (size_t)sent : 0;
-        f.wanted = always;
-        loop_timer_set(f.loop, &f.look, LOOK_MS, on_look);
-        server_run(f.server);
+        f->wanted = always;
+        loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
+        server_run(f->server);
     }
     cr_assert_eq(n, LEFT_BODY);
-    run_until(&f, has_much);
+    run_until(f, has_much);
     close(fd);
-    run_until(&f, has_nothing);
+    run_until(f, has_nothing);
     free(body);
-    close_all(&f);
 }
 
-TEST(exchange, a_client_that_leaves_is_seen_while_it_waits)
+TEST_WITH(exchange, a_client_that_leaves_is_seen_while_it_waits, fixture)
 {
-    struct fixture f;
     int fd;
 
-    fd = open_asked(&f);
-    cr_assert_not(exchange_peer_gone(f.x[0]));
+    fd = open_asked(f);
+    cr_assert_not(exchange_peer_gone(f->x[0]));
     close(fd);
-    cr_assert(exchange_peer_gone(f.x[0]), "the kernel knows at once");
-    run_until(&f, one_closed);
-    cr_assert_eq(f.delivered, 0);
-    close_all(&f);
+    cr_assert(exchange_peer_gone(f->x[0]), "the kernel knows at once");
+    run_until(f, one_closed);
+    cr_assert_eq(f->delivered, 0);
 }
 
 static void give(void *ctx)
@@ -251,31 +247,29 @@ static bool stalled(const struct fixture *f)
 }
 
 /* A client reads nothing of 4 MB at first. Only a window of the answer is produced. */
-TEST(exchange, an_answer_in_pieces_waits_for_its_reader)
+TEST_WITH(exchange, an_answer_in_pieces_waits_for_its_reader, fixture)
 {
     static char heard[1 << 20];
     size_t total = 0;
-    struct fixture f;
     int fd;
 
-    fd = open_asked(&f);
-    exchange_start(f.x[0], "text/plain");
-    give(&f);
-    run_until(&f, stalled);
-    cr_assert_lt(f.given, (size_t)64 * CHUNK, "it did not wait");
-    cr_assert_leq(f.most_waiting, (size_t)EXCHANGE_WINDOW + CHUNK);
-    while (f.closed == 0) {
+    fd = open_asked(f);
+    exchange_start(f->x[0], "text/plain");
+    give(f);
+    run_until(f, stalled);
+    cr_assert_lt(f->given, (size_t)64 * CHUNK, "it did not wait");
+    cr_assert_leq(f->most_waiting, (size_t)EXCHANGE_WINDOW + CHUNK);
+    while (f->closed == 0) {
         total += hear(fd, heard, sizeof(heard));
-        loop_timer_set(f.loop, &f.look, LOOK_MS, on_look);
-        f.wanted = one_came; /* true at once: runs one turn */
-        server_run(f.server);
+        loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
+        f->wanted = one_came; /* true at once: runs one turn */
+        server_run(f->server);
     }
     while (hear(fd, heard, sizeof(heard)) > 0)
         total += strlen(heard);
-    cr_assert_eq(f.given, (size_t)64 * CHUNK);
+    cr_assert_eq(f->given, (size_t)64 * CHUNK);
     cr_assert_gt(total, (size_t)64 * CHUNK);
     close(fd);
-    close_all(&f);
 }
 
 /* Runs the server until that answer is sent. Counts the bytes that its client receives. */
@@ -319,28 +313,30 @@ static bool no_answer_waits(const struct fixture *f)
 }
 
 /* No client reads yet. The kernel accepts less than half of an answer. */
-TEST(exchange, equal_answers_wait_as_one)
+TEST_WITH(exchange, equal_answers_wait_as_one, fixture)
 {
-    struct fixture f;
     int fd[2];
 
     for (int equal = 0; equal < 2; equal++) {
-        open_all(&f);
-        fd[0] = client(&f, PLAIN);
-        fd[1] = client(&f, PLAIN);
-        run_until(&f, two_came);
-        answer_with(f.x[0], 'a', ANSWER);
-        answer_with(f.x[1], equal ? 'a' : 'b', ANSWER);
-        cr_assert_eq(server_bytes(f.server).answers, (size_t)(equal ? 1 : 2) * ANSWER);
-        cr_assert_eq(exchange_waiting(f.x[1]), ANSWER);
-        cr_assert_gt(hear_all(&f, fd[0], 1), (size_t)ANSWER);
-        run_until(&f, one_answer_waits);
-        cr_assert_gt(hear_all(&f, fd[1], 2), (size_t)ANSWER);
-        cr_assert_eq(f.delivered, 2);
-        run_until(&f, no_answer_waits);
+        if (equal) {
+            fixture_close(f);
+            fixture_open(f);
+        }
+        open_all(f);
+        fd[0] = client(f, PLAIN);
+        fd[1] = client(f, PLAIN);
+        run_until(f, two_came);
+        answer_with(f->x[0], 'a', ANSWER);
+        answer_with(f->x[1], equal ? 'a' : 'b', ANSWER);
+        cr_assert_eq(server_bytes(f->server).answers, (size_t)(equal ? 1 : 2) * ANSWER);
+        cr_assert_eq(exchange_waiting(f->x[1]), ANSWER);
+        cr_assert_gt(hear_all(f, fd[0], 1), (size_t)ANSWER);
+        run_until(f, one_answer_waits);
+        cr_assert_gt(hear_all(f, fd[1], 2), (size_t)ANSWER);
+        cr_assert_eq(f->delivered, 2);
+        run_until(f, no_answer_waits);
         close(fd[0]);
         close(fd[1]);
-        close_all(&f);
     }
 }
 
@@ -368,62 +364,59 @@ static void open_accounted(struct fixture *f, int fd[2])
     }
 }
 
-static void close_both(struct fixture *f, const int fd[2])
+static void close_both(const int fd[2])
 {
     close(fd[0]);
     close(fd[1]);
-    close_all(f);
 }
 
-TEST(exchange, too_much_that_nobody_reads_is_cut)
+TEST_WITH(exchange, too_much_that_nobody_reads_is_cut, fixture)
 {
     enum { MUCH = 8 << 20, LESS = 1 << 20, LIMIT = 4 << 20 };
 
-    struct fixture f;
     int fd[2];
 
-    open_accounted(&f, fd);
-    exchange_start(f.x[0], "text/plain");
-    exchange_start(f.x[1], "text/plain");
-    send_more(f.x[1], LESS);
-    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 0);
-    send_more(f.x[0], MUCH);
-    send_more(f.x[0], LESS);
-    cr_assert_eq(exchange_owner_waiting(f.x[0], STR("owner")), MUCH + 2 * LESS);
-    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 1, "the largest, whoever asks");
-    cr_assert_eq(exchange_owner_waiting(f.x[0], STR("owner")), LESS);
-    cr_assert_eq(f.closed, 0, "in a later turn");
-    cr_assert(exchange_peer_gone(f.x[0]));
-    send_more(f.x[0], MUCH); /* is not sent */
-    cr_assert_leq(exchange_waiting(f.x[0]), MUCH + LESS);
-    cr_assert_eq(exchange_cut_unread(f.x[0], LIMIT), 0, "it counts for nobody");
-    run_until(&f, one_closed);
-    cr_assert_eq(f.delivered, 0);
-    exchange_end(f.x[1]);
-    cr_assert_gt(hear_all(&f, fd[1], 2), (size_t)LESS);
-    cr_assert_eq(f.delivered, 1, "the other one goes on");
-    cr_assert_eq(server_bytes(f.server).answers, 0);
-    close_both(&f, fd);
+    open_accounted(f, fd);
+    exchange_start(f->x[0], "text/plain");
+    exchange_start(f->x[1], "text/plain");
+    send_more(f->x[1], LESS);
+    cr_assert_eq(exchange_cut_unread(f->x[1], LIMIT), 0);
+    send_more(f->x[0], MUCH);
+    send_more(f->x[0], LESS);
+    cr_assert_eq(exchange_owner_waiting(f->x[0], STR("owner")), MUCH + 2 * LESS);
+    cr_assert_eq(exchange_cut_unread(f->x[1], LIMIT), 1, "the largest, whoever asks");
+    cr_assert_eq(exchange_owner_waiting(f->x[0], STR("owner")), LESS);
+    cr_assert_eq(f->closed, 0, "in a later turn");
+    cr_assert(exchange_peer_gone(f->x[0]));
+    send_more(f->x[0], MUCH); /* is not sent */
+    cr_assert_leq(exchange_waiting(f->x[0]), MUCH + LESS);
+    cr_assert_eq(exchange_cut_unread(f->x[0], LIMIT), 0, "it counts for nobody");
+    run_until(f, one_closed);
+    cr_assert_eq(f->delivered, 0);
+    exchange_end(f->x[1]);
+    cr_assert_gt(hear_all(f, fd[1], 2), (size_t)LESS);
+    cr_assert_eq(f->delivered, 1, "the other one goes on");
+    cr_assert_eq(server_bytes(f->server).answers, 0);
+    close_both(fd);
 }
 
 /* Ended answers do not grow. An answer that is read meanwhile has few waiting bytes. */
-TEST(exchange, answers_that_have_ended_cut_none_that_is_read)
+TEST_WITH(exchange, answers_that_have_ended_cut_none_that_is_read, fixture)
 {
     enum { MUCH = 8 << 20, LIMIT = 4 << 20 };
 
-    struct fixture f;
     int fd[2];
 
-    open_accounted(&f, fd);
-    answer_with(f.x[0], 'a', MUCH);
-    exchange_start(f.x[1], "text/plain");
-    send_more(f.x[1], EXCHANGE_WINDOW);
-    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 0);
-    send_more(f.x[1], 1);
-    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 1);
-    run_until(&f, one_closed);
-    cr_assert_eq(f.delivered, 0);
-    cr_assert_gt(hear_all(&f, fd[0], 2), (size_t)MUCH);
-    cr_assert_eq(f.delivered, 1);
-    close_both(&f, fd);
+    open_accounted(f, fd);
+    answer_with(f->x[0], 'a', MUCH);
+    exchange_start(f->x[1], "text/plain");
+    send_more(f->x[1], EXCHANGE_WINDOW);
+    cr_assert_eq(exchange_cut_unread(f->x[1], LIMIT), 0);
+    send_more(f->x[1], 1);
+    cr_assert_eq(exchange_cut_unread(f->x[1], LIMIT), 1);
+    run_until(f, one_closed);
+    cr_assert_eq(f->delivered, 0);
+    cr_assert_gt(hear_all(f, fd[0], 2), (size_t)MUCH);
+    cr_assert_eq(f->delivered, 1);
+    close_both(fd);
 }

@@ -55,56 +55,48 @@ static bool none_busy(const struct fixture *f)
     return server_busy(f->server) == 0;
 }
 
-TEST(exchange_retained, outlives_a_client_that_leaves)
+TEST_WITH(exchange_retained, outlives_a_client_that_leaves, fixture)
 {
-    struct fixture f;
-    int fd = open_retained(&f);
+    int fd = open_retained(f);
 
     close(fd);
-    run_until(&f, one_busy);
-    use_after_end(f.x[0]);
-    run_until(&f, always);
-    use_after_end(f.x[0]);
-    exchange_release(f.x[0]);
-    run_until(&f, none_busy);
-    close_all(&f);
+    run_until(f, one_busy);
+    use_after_end(f->x[0]);
+    run_until(f, always);
+    use_after_end(f->x[0]);
+    exchange_release(f->x[0]);
+    run_until(f, none_busy);
 }
 
-TEST(exchange_retained, outlives_its_answer)
+TEST_WITH(exchange_retained, outlives_its_answer, fixture)
 {
-    struct fixture f;
-    int fd = open_retained(&f);
+    int fd = open_retained(f);
 
-    exchange_reply(f.x[0], 200, "text/plain", STR("all"));
-    run_until(&f, one_busy);
-    cr_assert_eq(f.delivered, 1);
-    exchange_reply(f.x[0], 200, "text/plain", STR("nowhere"));
-    exchange_release(f.x[0]);
-    run_until(&f, none_busy);
+    exchange_reply(f->x[0], 200, "text/plain", STR("all"));
+    run_until(f, one_busy);
+    cr_assert_eq(f->delivered, 1);
+    exchange_reply(f->x[0], 200, "text/plain", STR("nowhere"));
+    exchange_release(f->x[0]);
+    run_until(f, none_busy);
     close(fd);
-    close_all(&f);
 }
 
-TEST(exchange_retained, is_released_before_its_answer)
+TEST_WITH(exchange_retained, is_released_before_its_answer, fixture)
 {
-    struct fixture f;
-    int fd = open_retained(&f);
+    int fd = open_retained(f);
 
-    exchange_release(f.x[0]);
-    exchange_reply(f.x[0], 200, "text/plain", STR("all"));
-    run_until(&f, one_closed);
-    cr_assert_eq(f.delivered, 1);
-    run_until(&f, none_busy);
+    exchange_release(f->x[0]);
+    exchange_reply(f->x[0], 200, "text/plain", STR("all"));
+    run_until(f, one_closed);
+    cr_assert_eq(f->delivered, 1);
+    run_until(f, none_busy);
     close(fd);
-    close_all(&f);
 }
 
-TEST(exchange_retained, ends_with_the_server)
+TEST_WITH(exchange_retained, ends_with_the_server, fixture)
 {
-    struct fixture f;
-    int fd = open_retained(&f);
+    int fd = open_retained(f);
 
-    exchange_release(f.x[0]);
-    close_all(&f);
+    exchange_release(f->x[0]);
     close(fd);
 }

@@ -95,13 +95,12 @@ static void room_until(struct feed_room *r, bool (*wanted)(const struct feed_roo
     cr_assert(wanted(r), "it did not come to pass");
 }
 
-static void room_open(struct feed_room *r)
+static void feed_room_open(struct feed_room *r)
 {
     struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = VIEWERS_MAX + 8};
     struct err e;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    *r = (struct feed_room){0};
     door_open(&r->door);
     r->loop = loop_new(&e);
     cr_assert_eq(server_new(r->loop, &o, room_request, r, &r->server, &e), 0, "%s", e.text);
@@ -112,7 +111,7 @@ static void room_open(struct feed_room *r)
     r->feed.ctx = r;
 }
 
-static void room_close(struct feed_room *r)
+static void feed_room_close(struct feed_room *r)
 {
     feed_end(&r->feed);
     server_free(r->server);
@@ -174,72 +173,56 @@ static bool somebody_left(const struct feed_room *r)
     return r->left > 0;
 }
 
-TEST(feed, keeps_nothing_while_nobody_looks)
+TEST_WITH(feed, keeps_nothing_while_nobody_looks, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    cr_assert_not(feed_watched(&r.feed));
-    feed_record(&r.feed, STR("a"));
-    cr_assert(list_is_empty(&r.feed.waiting) && !loop_timer_active(&r.feed.tick));
-    room_close(&r);
+    cr_assert_not(feed_watched(&f->feed));
+    feed_record(&f->feed, STR("a"));
+    cr_assert(list_is_empty(&f->feed.waiting) && !loop_timer_active(&f->feed.tick));
 }
 
-TEST(feed, tells_a_thing_once_a_tick_in_the_order_of_change)
+TEST_WITH(feed, tells_a_thing_once_a_tick_in_the_order_of_change, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    room_join(&r, REACH_PROCESS, "event: first\ndata: {}\n\n");
+    room_join(f, REACH_PROCESS, "event: first\ndata: {}\n\n");
     for (int i = 0; i < 1000; i++) {
-        feed_record(&r.feed, STR("b"));
-        feed_record(&r.feed, STR("a"));
+        feed_record(&f->feed, STR("b"));
+        feed_record(&f->feed, STR("a"));
     }
-    room_await(&r, "\"key\":\"a\"");
-    cr_assert_eq(r.writes, 2);
-    cr_assert_lt(heard_at(&r, 0, "event: hello"), heard_at(&r, 0, "event: first"));
-    cr_assert_lt(heard_at(&r, 0, "event: first"), heard_at(&r, 0, "\"key\":\"b\""));
-    cr_assert_lt(heard_at(&r, 0, "\"key\":\"b\""), heard_at(&r, 0, "\"key\":\"a\""));
-    feed_record(&r.feed, STR("b"));
-    room_await(&r, "\"key\":\"b\",\"write\":3");
-    room_close(&r);
+    room_await(f, "\"key\":\"a\"");
+    cr_assert_eq(f->writes, 2);
+    cr_assert_lt(heard_at(f, 0, "event: hello"), heard_at(f, 0, "event: first"));
+    cr_assert_lt(heard_at(f, 0, "event: first"), heard_at(f, 0, "\"key\":\"b\""));
+    cr_assert_lt(heard_at(f, 0, "\"key\":\"b\""), heard_at(f, 0, "\"key\":\"a\""));
+    feed_record(&f->feed, STR("b"));
+    room_await(f, "\"key\":\"b\",\"write\":3");
 }
 
-TEST(feed, queued_events_come_behind_what_was_noted_before)
+TEST_WITH(feed, queued_events_come_behind_what_was_noted_before, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    room_join(&r, REACH_PROCESS, "");
-    feed_record(&r.feed, STR("early"));
-    feed_event(feed_queue(&r.feed), "own", STR("{}"));
-    feed_record(&r.feed, STR("late"));
-    room_await(&r, "late");
-    cr_assert_lt(heard_at(&r, 0, "early"), heard_at(&r, 0, "event: own"));
-    cr_assert_lt(heard_at(&r, 0, "event: own"), heard_at(&r, 0, "late"));
-    room_close(&r);
+    room_join(f, REACH_PROCESS, "");
+    feed_record(&f->feed, STR("early"));
+    feed_event(feed_queue(&f->feed), "own", STR("{}"));
+    feed_record(&f->feed, STR("late"));
+    room_await(f, "late");
+    cr_assert_lt(heard_at(f, 0, "early"), heard_at(f, 0, "event: own"));
+    cr_assert_lt(heard_at(f, 0, "event: own"), heard_at(f, 0, "late"));
 }
 
-TEST(feed, relays_to_those_who_joined_for_it)
+TEST_WITH(feed, relays_to_those_who_joined_for_it, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    room_join(&r, REACH_NODE, "");
-    room_join(&r, REACH_PROCESS, "");
-    room_join(&r, REACH_FLEET, "");
-    feed_relay(&r.feed, STR("event: relayed\ndata: {}\n\n"), REACH_NODE);
-    feed_relay(&r.feed, STR("event: other-node\ndata: {}\n\n"), REACH_FLEET);
-    feed_record(&r.feed, STR("both"));
-    room_await(&r, "both");
-    room_hear(&r);
-    cr_assert(heard_at(&r, 0, "event: relayed") < heard_at(&r, 0, "both"));
-    cr_assert_eq(heard_at(&r, 1, "event: relayed"), SIZE_MAX);
-    cr_assert_eq(heard_at(&r, 0, "event: other-node"), SIZE_MAX);
-    cr_assert_neq(heard_at(&r, 2, "event: relayed"), SIZE_MAX);
-    cr_assert_neq(heard_at(&r, 2, "event: other-node"), SIZE_MAX);
-    cr_assert_eq(r.feed.n_reach[REACH_NODE], 1);
-    room_close(&r);
+    room_join(f, REACH_NODE, "");
+    room_join(f, REACH_PROCESS, "");
+    room_join(f, REACH_FLEET, "");
+    feed_relay(&f->feed, STR("event: relayed\ndata: {}\n\n"), REACH_NODE);
+    feed_relay(&f->feed, STR("event: other-node\ndata: {}\n\n"), REACH_FLEET);
+    feed_record(&f->feed, STR("both"));
+    room_await(f, "both");
+    room_hear(f);
+    cr_assert(heard_at(f, 0, "event: relayed") < heard_at(f, 0, "both"));
+    cr_assert_eq(heard_at(f, 1, "event: relayed"), SIZE_MAX);
+    cr_assert_eq(heard_at(f, 0, "event: other-node"), SIZE_MAX);
+    cr_assert_neq(heard_at(f, 2, "event: relayed"), SIZE_MAX);
+    cr_assert_neq(heard_at(f, 2, "event: other-node"), SIZE_MAX);
+    cr_assert_eq(f->feed.n_reach[REACH_NODE], 1);
 }
 
 /* Sends 4 MB of events. */
@@ -277,96 +260,77 @@ static void note_many(struct feed_room *r, int n)
     }
 }
 
-TEST(feed, tells_less_often_while_there_is_much_to_tell)
+TEST_WITH(feed, tells_less_often_while_there_is_much_to_tell, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    room_join(&r, REACH_PROCESS, "");
-    r.write_cpu_us = 20;
-    note_many(&r, 16);
-    room_until(&r, ticked);
-    cr_assert_eq(r.feed.pause_ms, TICK_MS, "few are told at once");
-    note_many(&r, 50);
-    room_until(&r, ticked);
-    cr_assert_geq(r.feed.pause_ms, 500, "500 times what 50 writes of 20 us take");
-    r.feed.pause_ms = 0;
-    note_many(&r, 600);
-    room_until(&r, told_some);
-    cr_assert_eq(r.writes, 512, "the rest waits");
-    cr_assert_eq(r.feed.pause_ms, 2000, "the longest pause");
-    room_close(&r);
+    room_join(f, REACH_PROCESS, "");
+    f->write_cpu_us = 20;
+    note_many(f, 16);
+    room_until(f, ticked);
+    cr_assert_eq(f->feed.pause_ms, TICK_MS, "few are told at once");
+    note_many(f, 50);
+    room_until(f, ticked);
+    cr_assert_geq(f->feed.pause_ms, 500, "500 times what 50 writes of 20 us take");
+    f->feed.pause_ms = 0;
+    note_many(f, 600);
+    room_until(f, told_some);
+    cr_assert_eq(f->writes, 512, "the rest waits");
+    cr_assert_eq(f->feed.pause_ms, 2000, "the longest pause");
 }
 
-TEST(feed, who_does_not_read_loses_events_and_is_told)
+TEST_WITH(feed, who_does_not_read_loses_events_and_is_told, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    room_join(&r, REACH_PROCESS, "");
-    r.deaf = true;
-    overwhelm(&r);
-    overwhelm(&r);
-    room_until(&r, ticked);
-    cr_assert_leq(exchange_waiting(r.x[0]), FEED_BEHIND_BYTES);
-    feed_record(&r.feed, STR("lost"));
-    room_until(&r, ticked);
-    r.deaf = false;
-    room_await(&r, "event: reset\ndata: {\"reason\":\"slow\"}\n\n");
-    feed_record(&r.feed, STR("heard-again"));
-    room_await(&r, "heard-again");
-    cr_assert_eq(heard_at(&r, 0, "\"lost\""), SIZE_MAX);
-    room_close(&r);
+    room_join(f, REACH_PROCESS, "");
+    f->deaf = true;
+    overwhelm(f);
+    overwhelm(f);
+    room_until(f, ticked);
+    cr_assert_leq(exchange_waiting(f->x[0]), FEED_BEHIND_BYTES);
+    feed_record(&f->feed, STR("lost"));
+    room_until(f, ticked);
+    f->deaf = false;
+    room_await(f, "event: reset\ndata: {\"reason\":\"slow\"}\n\n");
+    feed_record(&f->feed, STR("heard-again"));
+    room_await(f, "heard-again");
+    cr_assert_eq(heard_at(f, 0, "\"lost\""), SIZE_MAX);
 }
 
-TEST(feed, refuses_one_viewer_too_many_and_forgets_who_leaves)
+TEST_WITH(feed, refuses_one_viewer_too_many_and_forgets_who_leaves, feed_room)
 {
-    struct feed_room r;
     struct err e = {0};
 
-    room_open(&r);
     for (int i = 0; i < FEED_VIEWERS_MAX; i++)
-        room_join(&r, REACH_PROCESS, "");
-    (void)room_ask(&r);
-    cr_assert_eq(feed_join(&r.feed, r.x[FEED_VIEWERS_MAX], REACH_PROCESS, STR(""), STR(""), &e),
+        room_join(f, REACH_PROCESS, "");
+    (void)room_ask(f);
+    cr_assert_eq(feed_join(&f->feed, f->x[FEED_VIEWERS_MAX], REACH_PROCESS, STR(""), STR(""), &e),
                  -1);
     cr_assert(e.kind == ERR_OVERLOADED && strstr(e.text, "64"));
-    exchange_reply(r.x[FEED_VIEWERS_MAX], 503, "text/plain", STR("full"));
-    close(r.fd[0]);
-    r.fd[0] = -1;
-    room_until(&r, somebody_left);
-    cr_assert_eq(r.feed.n_viewers, FEED_VIEWERS_MAX - 1);
-    room_close(&r);
+    exchange_reply(f->x[FEED_VIEWERS_MAX], 503, "text/plain", STR("full"));
+    close(f->fd[0]);
+    f->fd[0] = -1;
+    room_until(f, somebody_left);
+    cr_assert_eq(f->feed.n_viewers, FEED_VIEWERS_MAX - 1);
 }
 
-TEST(feed, the_last_one_takes_the_notes_along)
+TEST_WITH(feed, the_last_one_takes_the_notes_along, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    r.feed.pause_ms = 3600000; /* prevents ticks */
-    room_join(&r, REACH_NODE, "");
-    feed_record(&r.feed, STR("never-told"));
-    feed_event(feed_queue(&r.feed), "own", STR("{}"));
-    close(r.fd[0]);
-    r.fd[0] = -1;
-    room_until(&r, somebody_left);
-    cr_assert_not(feed_watched(&r.feed));
-    cr_assert_eq(r.feed.n_reach[REACH_NODE], 0);
-    cr_assert(list_is_empty(&r.feed.waiting) && r.feed.ready.len == 0);
-    cr_assert_not(loop_timer_active(&r.feed.tick));
-    room_close(&r);
+    f->feed.pause_ms = 3600000; /* prevents ticks */
+    room_join(f, REACH_NODE, "");
+    feed_record(&f->feed, STR("never-told"));
+    feed_event(feed_queue(&f->feed), "own", STR("{}"));
+    close(f->fd[0]);
+    f->fd[0] = -1;
+    room_until(f, somebody_left);
+    cr_assert_not(feed_watched(&f->feed));
+    cr_assert_eq(f->feed.n_reach[REACH_NODE], 0);
+    cr_assert(list_is_empty(&f->feed.waiting) && f->feed.ready.len == 0);
+    cr_assert_not(loop_timer_active(&f->feed.tick));
 }
 
-TEST(feed, the_end_ends_all_answers_without_a_word_of_leaving)
+TEST_WITH(feed, the_end_ends_all_answers_without_a_word_of_leaving, feed_room)
 {
-    struct feed_room r;
-
-    room_open(&r);
-    room_join(&r, REACH_PROCESS, "");
-    feed_end(&r.feed);
-    cr_assert_not(feed_watched(&r.feed));
-    room_await(&r, "\r\n0\r\n\r\n"); /* the last chunk */
-    cr_assert_eq(r.left, 0);
-    room_close(&r);
+    room_join(f, REACH_PROCESS, "");
+    feed_end(&f->feed);
+    cr_assert_not(feed_watched(&f->feed));
+    room_await(f, "\r\n0\r\n\r\n"); /* the last chunk */
+    cr_assert_eq(f->left, 0);
 }

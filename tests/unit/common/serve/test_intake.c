@@ -50,6 +50,15 @@ static void on_unfinished(void *ctx, size_t bytes, bool refused)
     r->unfinished_bytes = bytes;
 }
 
+static void rig_open(struct rig *r)
+{
+    struct err e;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    r->loop = loop_new(&e);
+    door_open(&r->door);
+}
+
 static void begin(struct rig *r, server_handler_fn handler, bool (*packs)(struct str line))
 {
     struct server_options o = {.max_body_bytes = 1 << 20,
@@ -58,15 +67,11 @@ static void begin(struct rig *r, server_handler_fn handler, bool (*packs)(struct
                                .on_unfinished = on_unfinished};
     struct err e;
 
-    (void)signal(SIGPIPE, SIG_IGN);
-    *r = (struct rig){0};
-    door_open(&r->door);
-    r->loop = loop_new(&e);
     cr_assert_eq(server_new(r->loop, &o, handler, r, &r->server, &e), 0, "%s", e.text);
     server_listen(r->server, r->door.fd);
 }
 
-static void end(struct rig *r)
+static void rig_close(struct rig *r)
 {
     server_free(r->server);
     loop_free(r->loop);
@@ -154,31 +159,25 @@ static void come_whole(struct rig *r, size_t size)
 }
 
 /* Memory for the whole body is allocated when its first part has arrived. */
-TEST(intake, a_long_body_comes_whole)
+TEST_WITH(intake, a_long_body_comes_whole, rig)
 {
-    struct rig r;
-
-    begin(&r, on_body, NULL);
-    come_whole(&r, 900000);
-    come_whole(&r, 900000);
-    end(&r);
+    begin(f, on_body, NULL);
+    come_whole(f, 900000);
+    come_whole(f, 900000);
 }
 
 /* One server reads a short body, a body with memory allocated in advance, and one that is read
  * without libh2o. */
-TEST(intake, bodies_of_all_lengths_come_whole)
+TEST_WITH(intake, bodies_of_all_lengths_come_whole, rig)
 {
-    struct rig r;
-
-    begin(&r, on_body, NULL);
-    server_limit_bodies(r.server, 4 << 20, 0);
-    come_whole(&r, 10);
-    come_whole(&r, 3 << 20);
-    come_whole(&r, 40000);
-    server_limit_bodies(r.server, 4 << 20, 100000); /* too little to allocate memory for a body */
-    come_whole(&r, 3 << 20);
-    come_whole(&r, 400000);
-    end(&r);
+    begin(f, on_body, NULL);
+    server_limit_bodies(f->server, 4 << 20, 0);
+    come_whole(f, 10);
+    come_whole(f, 3 << 20);
+    come_whole(f, 40000);
+    server_limit_bodies(f->server, 4 << 20, 100000); /* too little to allocate memory for a body */
+    come_whole(f, 3 << 20);
+    come_whole(f, 400000);
 }
 
 static bool packs(struct str request_line)
@@ -187,17 +186,14 @@ static bool packs(struct str request_line)
     return true;
 }
 
-TEST(intake, a_long_body_lies_packed_until_it_is_read)
+TEST_WITH(intake, a_long_body_lies_packed_until_it_is_read, rig)
 {
-    struct rig r;
-
-    begin(&r, on_body, packs);
-    server_limit_bodies(r.server, (size_t)2 * PACKED_BODY, 0);
-    come_whole(&r, PACKED_BODY);
+    begin(f, on_body, packs);
+    server_limit_bodies(f->server, (size_t)2 * PACKED_BODY, 0);
+    come_whole(f, PACKED_BODY);
     cr_assert_gt(body_packed, PACKED_BODY / 4);
-    come_whole(&r, 900000); /* too short for that */
+    come_whole(f, 900000); /* too short for that */
     cr_assert_eq(body_packed, 0);
-    end(&r);
 }
 
 /* Returns the bytes of this process with a request for large pages. */
@@ -228,57 +224,53 @@ static size_t large_meanwhile;
 
 /* The request for large pages ends when the body is complete, because later data in that memory may
  * be small. */
-TEST(intake, a_long_body_comes_into_large_pages)
+TEST_WITH(intake, a_long_body_comes_into_large_pages, rig)
 {
     const size_t size = (size_t)12 << 20;
     char *body = calloc(size + 1, 1);
     size_t before = asked_large(), n = 0;
-    struct rig r;
     int fd;
 
     if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0)
         cr_skip_test("this kernel has no large pages");
     memset(body, ' ', size);
-    begin(&r, on_request, packs);
-    server_limit_bodies(r.server, 2 * size, 0);
-    fd = door_connect(&r.door);
+    begin(f, on_request, packs);
+    server_limit_bodies(f->server, 2 * size, 0);
+    fd = door_connect(&f->door);
     say(fd, "POST /a?b HTTP/1.1\r\nHost: h\r\nContent-Length: 12582912\r\n\r\n");
-    while (r.n == 0) {
+    while (f->n == 0) {
         ssize_t sent =
             n < size ? send(fd, body + n, MIN_OF(size - n, (size_t)100000), MSG_DONTWAIT) : 0;
 
         n += sent > 0 ? (size_t)sent : 0;
-        look(&r);
+        look(f);
         large_meanwhile = MAX_OF(large_meanwhile, asked_large());
     }
     cr_expect_geq(large_meanwhile, before + ((size_t)8 << 20));
     cr_expect_eq(asked_large(), before);
     close(fd);
-    end(&r);
     free(body);
 }
 
 /* A read of the start of a request may also contain the next request, or half a line. */
-TEST(intake, requests_come_in_one_piece_or_by_bytes)
+TEST_WITH(intake, requests_come_in_one_piece_or_by_bytes, rig)
 {
     static const char body[] = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
-    struct rig r;
     int fd;
 
-    begin(&r, on_request, NULL);
-    fd = door_connect(&r.door);
+    begin(f, on_request, NULL);
+    fd = door_connect(&f->door);
     say(fd, PLAIN "\r\n" PLAIN "POST /a HTTP/1.1\r\nHost: h\r\n");
-    wait_for(&r, 2);
+    wait_for(f, 2);
     say(fd, "Content-Length: 1\r\n\r\na");
-    wait_for(&r, 3);
+    wait_for(f, 3);
     for (size_t i = 0; i < sizeof(body) - 1; i++) {
-        cr_assert_eq(r.n, 3);
+        cr_assert_eq(f->n, 3);
         cr_assert_eq(send(fd, body + i, 1, MSG_NOSIGNAL), 1);
-        look(&r);
+        look(f);
     }
-    wait_for(&r, 4);
+    wait_for(f, 4);
     close(fd);
-    end(&r);
 }
 
 static void keep(void *ctx, struct exchange *x)
@@ -290,43 +282,40 @@ static void keep(void *ctx, struct exchange *x)
 }
 
 /* The kernel reports new bytes once. These bytes arrive while they must not be read. */
-TEST(intake, a_request_that_came_during_an_answer_is_found_after_it)
+TEST_WITH(intake, a_request_that_came_during_an_answer_is_found_after_it, rig)
 {
-    struct rig r;
     int fd;
 
-    begin(&r, keep, NULL);
-    fd = door_connect(&r.door);
+    begin(f, keep, NULL);
+    fd = door_connect(&f->door);
     say(fd, PLAIN);
     for (int i = 1; i < 5; i++) {
-        wait_for(&r, i);
+        wait_for(f, i);
         say(fd, PLAIN);
-        look(&r);
-        cr_assert_eq(r.n, i, "one at a time");
-        exchange_reply(r.kept, 200, "text/plain", STR("x"));
+        look(f);
+        cr_assert_eq(f->n, i, "one at a time");
+        exchange_reply(f->kept, 200, "text/plain", STR("x"));
     }
-    wait_for(&r, 5);
-    exchange_reply(r.kept, 200, "text/plain", STR("x"));
-    look(&r);
+    wait_for(f, 5);
+    exchange_reply(f->kept, 200, "text/plain", STR("x"));
+    look(f);
     close(fd);
-    end(&r);
 }
 
 /* If a read is full, the next request stays in the socket, and no event reports it. */
-TEST(intake, a_request_behind_one_that_fills_a_read_is_found)
+TEST_WITH(intake, a_request_behind_one_that_fills_a_read_is_found, rig)
 {
     static const size_t wholes[] = {4096, 8192, 131072, 1 << 20};
-    struct rig r;
     int n = 0;
 
-    begin(&r, on_request, NULL);
-    server_limit_bodies(r.server, 4 << 20, 0);
+    begin(f, on_request, NULL);
+    server_limit_bodies(f->server, 4 << 20, 0);
     for (size_t i = 0; i < sizeof(wholes) / sizeof(wholes[0]); i++) {
         for (size_t whole = wholes[i] - 2; whole <= wholes[i] + 2; whole++) {
             uint64_t limit_ms = clock_ms() + LIMIT_MS;
             char *all = malloc(whole + sizeof(PLAIN));
             size_t len = whole + sizeof(PLAIN) - 1, sent = 0;
-            int fd = door_connect(&r.door), head;
+            int fd = door_connect(&f->door), head;
 
             memset(all, 'x', whole);
             head = snprintf(
@@ -338,16 +327,15 @@ TEST(intake, a_request_behind_one_that_fills_a_read_is_found)
                 ssize_t some = send(fd, all + sent, len - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
 
                 sent += some > 0 ? (size_t)some : 0;
-                look(&r);
+                look(f);
                 cr_assert(clock_ms() < limit_ms);
             }
             n += 2;
-            wait_for(&r, n);
+            wait_for(f, n);
             close(fd);
             free(all);
         }
     }
-    end(&r);
 }
 
 /* In a turn, only a piece is read of a body without a length, and of a long one, however many bytes
@@ -365,11 +353,12 @@ TEST(intake, no_turn_reads_all_that_a_peer_has_sent)
     memset(body, 'x', WHOLE);
     for (int i = 0; i < 2; i++) {
         size_t whole = WHOLE + strlen(tails[i]);
+        struct rig r = {0};
         uint64_t limit_ms = clock_ms() + LIMIT_MS;
         int size = IN_SOCKET * 2, fd;
         size_t sent = 0;
-        struct rig r;
 
+        rig_open(&r);
         begin(&r, on_request, NULL);
         server_limit_bodies(r.server, 4 << 20, 0);
         fd = door_connect(&r.door);
@@ -389,7 +378,7 @@ TEST(intake, no_turn_reads_all_that_a_peer_has_sent)
         wait_for(&r, 1);
         cr_assert_leq(r.largest_step, PIECE);
         close(fd);
-        end(&r);
+        rig_close(&r);
     }
     free(body);
 }
@@ -407,17 +396,14 @@ static void on_awaiting(void *ctx, struct exchange *x)
 
 /* Requests and their ends are reported at once without an answer. Each handler is notified of the
  * end. */
-TEST(intake, peers_that_leave_with_their_request_are_told_of)
+TEST_WITH(intake, peers_that_leave_with_their_request_are_told_of, rig)
 {
-    struct rig r;
-
-    begin(&r, on_awaiting, NULL);
+    begin(f, on_awaiting, NULL);
     for (int i = 0; i < 3; i++) {
-        int fd = door_connect(&r.door);
+        int fd = door_connect(&f->door);
 
         say(fd, PLAIN);
         close(fd);
     }
-    wait_for(&r, 3);
-    end(&r);
+    wait_for(f, 3);
 }

@@ -57,6 +57,7 @@ static void open_answered(struct lending *l)
     int link, router;
     struct err e;
 
+    fixture_open(&l->f);
     open_all(&l->f);
     cr_assert_eq(lending_open(&l->channel, &e), 0, "%s", e.text);
     link = door_connect(&l->f.door);
@@ -80,7 +81,7 @@ static void close_lending(struct lending *l)
     close(l->channel.fd_of_worker);
     close(l->channel.page_fd);
     lending_unmap(l->channel.page);
-    close_all(&l->f);
+    fixture_close(&l->f);
 }
 
 /* The kernel has the whole answer, and libh2o has not reported it yet. */
