@@ -74,7 +74,7 @@ static void shake(struct ends *x)
 }
 
 /* Opens both ends. fragment: MBEDTLS_SSL_MAX_FRAG_LEN_* that the client requests. */
-static void open_ends(struct ends *x, unsigned char fragment)
+static void ends_open_with(struct ends *x, unsigned char fragment)
 {
     const struct tls_server_options o = {.certificate_file = RG_TEST_DATA "/tls/good.pem",
                                          .key_file = RG_TEST_DATA "/tls/good.key"};
@@ -101,7 +101,7 @@ static void open_ends(struct ends *x, unsigned char fragment)
     shake(x);
 }
 
-static void close_ends(struct ends *x)
+static void ends_close(struct ends *x)
 {
     tls_free(x->server);
     tls_server_free(x->settings);
@@ -111,6 +111,11 @@ static void close_ends(struct ends *x)
     mbedtls_entropy_free(&x->entropy);
     close(x->fds[0]);
     close(x->fds[1]);
+}
+
+static void ends_open(struct ends *x)
+{
+    ends_open_with(x, MBEDTLS_SSL_MAX_FRAG_LEN_NONE);
 }
 
 static ssize_t server_write(struct ends *x, const char *text)
@@ -150,88 +155,71 @@ static int expect_text(struct ends *x, const char *text)
     return rc;
 }
 
-TEST(tls, a_read_goes_on_after_a_warning)
+TEST_WITH(tls, a_read_goes_on_after_a_warning, ends)
 {
-    struct ends x;
     char got[16];
 
-    open_ends(&x, MBEDTLS_SSL_MAX_FRAG_LEN_NONE);
-    cr_assert(mbedtls_ssl_send_alert_message(&x.client, MBEDTLS_SSL_ALERT_LEVEL_WARNING,
+    cr_assert(mbedtls_ssl_send_alert_message(&f->client, MBEDTLS_SSL_ALERT_LEVEL_WARNING,
                                              MBEDTLS_SSL_ALERT_MSG_NO_RENEGOTIATION) == 0);
-    ask_renegotiation(&x);
-    cr_assert(mbedtls_ssl_write(&x.client, (const unsigned char *)"request", 7) == 7);
-    cr_assert_eq(tls_read(x.server, got, sizeof(got)), 7, "no event would follow");
-    cr_assert_eq(tls_read(x.server, got, sizeof(got)), 0);
-    cr_assert(mbedtls_ssl_close_notify(&x.client) == 0);
-    cr_assert_eq(tls_read(x.server, got, sizeof(got)), TLS_CLOSED);
-    close_ends(&x);
+    ask_renegotiation(f);
+    cr_assert(mbedtls_ssl_write(&f->client, (const unsigned char *)"request", 7) == 7);
+    cr_assert_eq(tls_read(f->server, got, sizeof(got)), 7, "no event would follow");
+    cr_assert_eq(tls_read(f->server, got, sizeof(got)), 0);
+    cr_assert(mbedtls_ssl_close_notify(&f->client) == 0);
+    cr_assert_eq(tls_read(f->server, got, sizeof(got)), TLS_CLOSED);
 }
 
-TEST(tls, a_record_that_an_alert_has_pushed_out_is_sent_once)
+TEST_WITH(tls, a_record_that_an_alert_has_pushed_out_is_sent_once, ends)
 {
-    struct ends x;
     char got[16];
 
-    open_ends(&x, MBEDTLS_SSL_MAX_FRAG_LEN_NONE);
-    full_fd = x.fds[0];
-    cr_assert_eq(server_write(&x, "first"), 0);
-    ask_renegotiation(&x);
+    full_fd = f->fds[0];
+    cr_assert_eq(server_write(f, "first"), 0);
+    ask_renegotiation(f);
     full_fd = -1;
-    cr_assert_eq(tls_read(x.server, got, sizeof(got)), 0);
-    cr_assert_eq(server_write(&x, "first and more"), 5, "it is out");
-    cr_assert_eq(server_write(&x, " second"), 7);
-    cr_assert_eq(expect_text(&x, "first second"), MBEDTLS_ERR_SSL_WANT_READ);
-    close_ends(&x);
+    cr_assert_eq(tls_read(f->server, got, sizeof(got)), 0);
+    cr_assert_eq(server_write(f, "first and more"), 5, "it is out");
+    cr_assert_eq(server_write(f, " second"), 7);
+    cr_assert_eq(expect_text(f, "first second"), MBEDTLS_ERR_SSL_WANT_READ);
 }
 
-TEST(tls, an_alert_that_waits_takes_no_bytes_of_the_answer)
+TEST_WITH(tls, an_alert_that_waits_takes_no_bytes_of_the_answer, ends)
 {
-    struct ends x;
     char got[16];
 
-    open_ends(&x, MBEDTLS_SSL_MAX_FRAG_LEN_NONE);
-    ask_renegotiation(&x);
-    full_fd = x.fds[0];
-    cr_assert_eq(tls_read(x.server, got, sizeof(got)), 0);
-    cr_assert_eq(server_write(&x, "answer"), 0);
+    ask_renegotiation(f);
+    full_fd = f->fds[0];
+    cr_assert_eq(tls_read(f->server, got, sizeof(got)), 0);
+    cr_assert_eq(server_write(f, "answer"), 0);
     full_fd = -1;
-    cr_assert_eq(server_write(&x, "answer"), 6);
-    cr_assert_eq(expect_text(&x, "answer"), MBEDTLS_ERR_SSL_WANT_READ);
-    close_ends(&x);
+    cr_assert_eq(server_write(f, "answer"), 6);
+    cr_assert_eq(expect_text(f, "answer"), MBEDTLS_ERR_SSL_WANT_READ);
 }
 
-TEST(tls, the_end_follows_a_record_that_waits)
+TEST_WITH(tls, the_end_follows_a_record_that_waits, ends)
 {
-    struct ends x;
-
-    open_ends(&x, MBEDTLS_SSL_MAX_FRAG_LEN_NONE);
-    full_fd = x.fds[0];
-    cr_assert_eq(server_write(&x, "abandoned"), 0);
-    tls_abandon(x.server);
-    cr_assert_eq(server_write(&x, "other"), 0);
-    cr_assert(!tls_close(x.server));
+    full_fd = f->fds[0];
+    cr_assert_eq(server_write(f, "abandoned"), 0);
+    tls_abandon(f->server);
+    cr_assert_eq(server_write(f, "other"), 0);
+    cr_assert(!tls_close(f->server));
     full_fd = -1;
-    cr_assert_eq(server_write(&x, "other"), 5);
-    full_fd = x.fds[0];
-    cr_assert_eq(server_write(&x, "last"), 0);
+    cr_assert_eq(server_write(f, "other"), 5);
+    full_fd = f->fds[0];
+    cr_assert_eq(server_write(f, "last"), 0);
     full_fd = -1;
-    cr_assert(tls_close(x.server));
-    cr_assert_eq(expect_text(&x, "abandonedotherlast"), MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY);
-    close_ends(&x);
+    cr_assert(tls_close(f->server));
+    cr_assert_eq(expect_text(f, "abandonedotherlast"), MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY);
 }
 
-TEST(tls, the_end_is_sent_once)
+TEST_WITH(tls, the_end_is_sent_once, ends)
 {
-    struct ends x;
-
-    open_ends(&x, MBEDTLS_SSL_MAX_FRAG_LEN_NONE);
-    full_fd = x.fds[0];
-    cr_assert(!tls_close(x.server));
+    full_fd = f->fds[0];
+    cr_assert(!tls_close(f->server));
     full_fd = -1;
-    cr_assert(tls_close(x.server));
-    cr_assert_eq(expect_text(&x, ""), MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY);
-    cr_assert_eq(recv(x.fds[1], &(char){0}, 1, 0), -1, "nothing follows");
-    close_ends(&x);
+    cr_assert(tls_close(f->server));
+    cr_assert_eq(expect_text(f, ""), MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY);
+    cr_assert_eq(recv(f->fds[1], &(char){0}, 1, 0), -1, "nothing follows");
 }
 
 TEST(tls, records_are_as_short_as_the_client_wants)
@@ -243,7 +231,7 @@ TEST(tls, records_are_as_short_as_the_client_wants)
     memset(text, 'a', sizeof(text) - 1);
     text[sizeof(text) - 1] = 0;
     memset(text + 512, 'b', 512);
-    open_ends(&x, MBEDTLS_SSL_MAX_FRAG_LEN_512);
+    ends_open_with(&x, MBEDTLS_SSL_MAX_FRAG_LEN_512);
     full_fd = x.fds[0];
     cr_assert_eq(server_write(&x, text), 0);
     full_fd = -1;
@@ -255,5 +243,5 @@ TEST(tls, records_are_as_short_as_the_client_wants)
         at += (size_t)n;
     }
     cr_assert_eq(expect_text(&x, text), MBEDTLS_ERR_SSL_WANT_READ);
-    close_ends(&x);
+    ends_close(&x);
 }

@@ -49,6 +49,23 @@ static void on_task(struct loop_task *t)
         loop_task_post(p->loop, t, on_task);
 }
 
+/* A loop, and what the tests add to it. */
+struct circle {
+    struct loop *l;
+    struct probe p;
+};
+
+static void circle_open(struct circle *f)
+{
+    f->l = loop_new(NULL);
+    f->p.loop = f->l;
+}
+
+static void circle_close(struct circle *f)
+{
+    loop_free(f->l);
+}
+
 enum { MANY = 10 };
 
 /* Spins for a millisecond, the share of one kind of callbacks in an iteration. */
@@ -77,64 +94,57 @@ static void pair(int fd[2])
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
 }
 
-TEST(loop, edges_are_reported_once_and_again_after_mod)
+TEST_WITH(loop, edges_are_reported_once_and_again_after_mod, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe p = {.loop = l};
     int fd[2];
 
     pair(fd);
-    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN | LOOP_RDHUP, on_io, NULL), 0);
-    cr_assert_eq(loop_poll(l, 0), 0);
+    cr_assert_eq(loop_add(f->l, &f->p.io, fd[0], LOOP_IN | LOOP_RDHUP, on_io, NULL), 0);
+    cr_assert_eq(loop_poll(f->l, 0), 0);
     cr_assert_eq(write(fd[1], "x", 1), 1);
-    cr_assert_eq(loop_poll(l, 0), 1);
-    cr_assert(p.events & LOOP_IN);
-    cr_assert_eq(loop_poll(l, 0), 0, "an edge comes once");
-    loop_mod(l, &p.io, LOOP_IN | LOOP_RDHUP | LOOP_OUT);
-    cr_assert_eq(loop_poll(l, 0), 1, "the kernel looks again after a change");
+    cr_assert_eq(loop_poll(f->l, 0), 1);
+    cr_assert(f->p.events & LOOP_IN);
+    cr_assert_eq(loop_poll(f->l, 0), 0, "an edge comes once");
+    loop_mod(f->l, &f->p.io, LOOP_IN | LOOP_RDHUP | LOOP_OUT);
+    cr_assert_eq(loop_poll(f->l, 0), 1, "the kernel looks again after a change");
     shutdown(fd[1], SHUT_WR);
-    cr_assert_eq(loop_poll(l, 0), 1);
-    cr_assert(p.events & LOOP_RDHUP);
-    loop_del(l, &p.io);
-    loop_del(l, &p.io);
+    cr_assert_eq(loop_poll(f->l, 0), 1);
+    cr_assert(f->p.events & LOOP_RDHUP);
+    loop_del(f->l, &f->p.io);
+    loop_del(f->l, &f->p.io);
     cr_assert_eq(write(fd[0], "x", 1), 1);
-    cr_assert_eq(loop_poll(l, 0), 0);
+    cr_assert_eq(loop_poll(f->l, 0), 0);
     close(fd[0]);
     close(fd[1]);
-    loop_free(l);
 }
 
-TEST(loop, level_interest_comes_back)
+TEST_WITH(loop, level_interest_comes_back, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe p = {.loop = l};
     int fd[2];
 
     pair(fd);
-    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN | LOOP_LEVEL, on_io, NULL), 0);
+    cr_assert_eq(loop_add(f->l, &f->p.io, fd[0], LOOP_IN | LOOP_LEVEL, on_io, NULL), 0);
     cr_assert_eq(write(fd[1], "x", 1), 1);
-    cr_assert_eq(loop_poll(l, 0), 1);
-    cr_assert_eq(loop_poll(l, 0), 1);
+    cr_assert_eq(loop_poll(f->l, 0), 1);
+    cr_assert_eq(loop_poll(f->l, 0), 1);
     close(fd[0]);
     close(fd[1]);
-    loop_free(l);
 }
 
-TEST(loop, a_deleted_handle_gets_no_fetched_event)
+TEST_WITH(loop, a_deleted_handle_gets_no_fetched_event, circle)
 {
-    struct loop *l = loop_new(NULL);
     struct probe *a = calloc(1, sizeof(*a)), *b = calloc(1, sizeof(*b));
     int fa[2], fb[2];
 
-    a->loop = b->loop = l;
+    a->loop = b->loop = f->l;
     a->other = b;
     b->other = a;
     pair(fa);
     pair(fb);
-    cr_assert_eq(loop_add(l, &a->io, fa[0], LOOP_IN, on_io, NULL), 0);
-    cr_assert_eq(loop_add(l, &b->io, fb[0], LOOP_IN, on_io, NULL), 0);
+    cr_assert_eq(loop_add(f->l, &a->io, fa[0], LOOP_IN, on_io, NULL), 0);
+    cr_assert_eq(loop_add(f->l, &b->io, fb[0], LOOP_IN, on_io, NULL), 0);
     cr_assert_eq(write(fa[1], "x", 1) + write(fb[1], "x", 1), 2);
-    cr_assert_eq(loop_poll(l, 0), 1, "the first one removed the second");
+    cr_assert_eq(loop_poll(f->l, 0), 1, "the first one removed the second");
     cr_assert_eq(a->calls + b->calls, 1);
     for (int i = 0; i < 2; i++) {
         close(fa[i]);
@@ -142,7 +152,6 @@ TEST(loop, a_deleted_handle_gets_no_fetched_event)
     }
     free(a);
     free(b);
-    loop_free(l);
 }
 
 TEST(loop, a_plain_file_is_refused)
@@ -159,25 +168,24 @@ TEST(loop, a_plain_file_is_refused)
     loop_free(l);
 }
 
-TEST(loop, timers_fire_in_order_and_can_be_moved_and_stopped)
+TEST_WITH(loop, timers_fire_in_order_and_can_be_moved_and_stopped, circle)
 {
     enum { N = 500 };
-    struct loop *l = loop_new(NULL);
     struct probe *p = calloc(N, sizeof(*p));
     int fired = 0;
 
     for (int i = 0; i < N; i++) {
-        p[i].loop = l;
-        loop_timer_set(l, &p[i].timer, (uint64_t)(i * 7919 % 50), on_timer);
+        p[i].loop = f->l;
+        loop_timer_set(f->l, &p[i].timer, (uint64_t)(i * 7919 % 50), on_timer);
     }
     for (int i = 0; i < N; i += 5)
-        loop_timer_stop(l, &p[i].timer);
+        loop_timer_stop(f->l, &p[i].timer);
     for (int i = 1; i < N; i += 5)
-        loop_timer_set(l, &p[i].timer, 3600000, on_timer);
+        loop_timer_set(f->l, &p[i].timer, 3600000, on_timer);
     for (int i = 2; i < N; i += 5)
-        loop_timer_set(l, &p[i].timer, 0, on_timer);
+        loop_timer_set(f->l, &p[i].timer, 0, on_timer);
     while (fired < N * 3 / 5) {
-        loop_poll(l, -1);
+        loop_poll(f->l, -1);
         fired = 0;
         for (int i = 0; i < N; i++) {
             fired += p[i].timers;
@@ -186,42 +194,37 @@ TEST(loop, timers_fire_in_order_and_can_be_moved_and_stopped)
     }
     for (int i = 1; i < N; i += 5) {
         cr_assert(loop_timer_active(&p[i].timer));
-        loop_timer_stop(l, &p[i].timer);
+        loop_timer_stop(f->l, &p[i].timer);
     }
-    cr_assert_eq(loop_next_timeout_ms(l), -1);
+    cr_assert_eq(loop_next_timeout_ms(f->l), -1);
     free(p);
-    loop_free(l);
 }
 
-TEST(loop, a_timer_set_for_now_in_its_own_call_does_not_starve_the_turn)
+TEST_WITH(loop, a_timer_set_for_now_in_its_own_call_does_not_starve_the_turn, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe p = {.loop = l, .again_now = true};
+    struct probe p = {.loop = f->l, .again_now = true};
 
-    loop_timer_set(l, &p.timer, 0, on_timer);
-    cr_assert_eq(loop_poll(l, -1), 1);
+    loop_timer_set(f->l, &p.timer, 0, on_timer);
+    cr_assert_eq(loop_poll(f->l, -1), 1);
     cr_assert_eq(p.timers, 1);
-    loop_timer_stop(l, &p.timer);
-    loop_free(l);
+    loop_timer_stop(f->l, &p.timer);
 }
 
-TEST(loop, tasks_run_once_per_turn)
+TEST_WITH(loop, tasks_run_once_per_turn, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe a = {.loop = l, .again_now = true}, b = {.loop = l};
+    struct probe a = {.loop = f->l, .again_now = true}, b = {.loop = f->l};
 
-    loop_task_post(l, &a.task, on_task);
-    loop_task_post(l, &a.task, on_task);
-    loop_task_post(l, &b.task, on_task);
-    loop_task_cancel(l, &b.task);
-    cr_assert_eq(loop_next_timeout_ms(l), 0);
-    cr_assert_eq(loop_poll(l, -1), 1);
-    cr_assert_eq(loop_poll(l, -1), 1, "posted by itself: next turn, without waiting");
+    loop_task_post(f->l, &a.task, on_task);
+    loop_task_post(f->l, &a.task, on_task);
+    loop_task_post(f->l, &b.task, on_task);
+    loop_task_cancel(f->l, &b.task);
+    cr_assert_eq(loop_next_timeout_ms(f->l), 0);
+    cr_assert_eq(loop_poll(f->l, -1), 1);
+    cr_assert_eq(loop_poll(f->l, -1), 1, "posted by itself: next turn, without waiting");
     cr_assert_eq(a.tasks, 2);
     cr_assert_eq(b.tasks, 0);
-    loop_task_cancel(l, &a.task);
-    cr_assert_eq(loop_poll(l, 0), 0);
-    loop_free(l);
+    loop_task_cancel(f->l, &a.task);
+    cr_assert_eq(loop_poll(f->l, 0), 0);
 }
 
 /* An outer loop. Counts how often it was asked to call again. */
@@ -230,47 +233,44 @@ static void on_wanted(void *ctx)
     ++*(int *)ctx;
 }
 
-TEST(loop, long_tasks_leave_room_for_others_and_keep_their_order)
+TEST_WITH(loop, long_tasks_leave_room_for_others_and_keep_their_order, circle)
 {
-    struct loop *l = loop_new(NULL);
     struct probe p[MANY] = {0};
     int turns = 0, wanted = 0, n;
 
-    loop_embed(l, on_wanted, &wanted);
+    loop_embed(f->l, on_wanted, &wanted);
     for (int i = 0; i < MANY; i++)
-        loop_task_post(l, &p[i].task, on_long_task);
+        loop_task_post(f->l, &p[i].task, on_long_task);
     for (; p[MANY - 1].tasks == 0; turns++) {
-        cr_assert_eq(loop_next_timeout_ms(l), 0);
+        cr_assert_eq(loop_next_timeout_ms(f->l), 0);
         cr_assert_eq(wanted, MANY + turns, "an outer loop hears that there is more");
-        n = loop_poll(l, 0);
+        n = loop_poll(f->l, 0);
         cr_assert_eq(n, 1, "%d at once", n);
         for (int i = 1; i < MANY; i++)
             cr_assert(p[i].tasks <= p[i - 1].tasks);
     }
     cr_assert(turns > 1);
-    cr_assert_eq(loop_next_timeout_ms(l), -1);
-    loop_free(l);
+    cr_assert_eq(loop_next_timeout_ms(f->l), -1);
 }
 
-TEST(loop, long_callbacks_leave_room_for_others_and_none_is_lost)
+TEST_WITH(loop, long_callbacks_leave_room_for_others_and_none_is_lost, circle)
 {
-    struct loop *l = loop_new(NULL);
     struct probe p[MANY] = {0};
     int fd[MANY][2], turns = 0, calls = 0;
     struct probe *last = NULL;
     int wanted = 0;
 
-    loop_embed(l, on_wanted, &wanted);
+    loop_embed(f->l, on_wanted, &wanted);
     for (int i = 0; i < MANY; i++) {
         pair(fd[i]);
-        cr_assert_eq(loop_add(l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
+        cr_assert_eq(loop_add(f->l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
         cr_assert_eq(write(fd[i][1], "x", 1), 1);
     }
     for (; calls < MANY - 1; turns++) {
         int n;
 
         cr_assert_eq(wanted, turns, "an outer loop hears that there is more");
-        n = loop_poll(l, 0);
+        n = loop_poll(f->l, 0);
         cr_assert_eq(n, 1, "%d at once", n);
         calls += n;
         for (int i = 0; i < MANY && !last; i++) {
@@ -278,37 +278,34 @@ TEST(loop, long_callbacks_leave_room_for_others_and_none_is_lost)
                 last = &p[i];
         }
         if (last && turns == 0)
-            loop_del(l, &last->io); /* its event was fetched, and must not be delivered */
+            loop_del(f->l, &last->io); /* its event was fetched, and must not be delivered */
     }
     cr_assert(turns > 1);
     cr_assert_eq(last->calls, 0);
-    cr_assert_eq(loop_poll(l, 0), 0);
+    cr_assert_eq(loop_poll(f->l, 0), 0);
     for (int i = 0; i < MANY; i++) {
         cr_assert_eq(p[i].calls, &p[i] != last);
         close(fd[i][0]);
         close(fd[i][1]);
     }
-    loop_free(l);
 }
 
-TEST(loop, whoever_asks_for_it_has_all_descriptors_served_in_a_turn)
+TEST_WITH(loop, whoever_asks_for_it_has_all_descriptors_served_in_a_turn, circle)
 {
-    struct loop *l = loop_new(NULL);
     struct probe p[MANY] = {0};
     int fd[MANY][2];
 
-    loop_serve_all(l);
+    loop_serve_all(f->l);
     for (int i = 0; i < MANY; i++) {
         pair(fd[i]);
-        cr_assert_eq(loop_add(l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
+        cr_assert_eq(loop_add(f->l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
         cr_assert_eq(write(fd[i][1], "x", 1), 1);
     }
-    cr_expect_eq(loop_poll(l, 0), MANY);
+    cr_expect_eq(loop_poll(f->l, 0), MANY);
     for (int i = 0; i < MANY; i++) {
         close(fd[i][0]);
         close(fd[i][1]);
     }
-    loop_free(l);
 }
 
 static void on_long_timer(struct loop_timer *t)
@@ -317,47 +314,43 @@ static void on_long_timer(struct loop_timer *t)
     on_timer(t);
 }
 
-TEST(loop, long_timers_leave_room_for_others_and_all_fire)
+TEST_WITH(loop, long_timers_leave_room_for_others_and_all_fire, circle)
 {
-    struct loop *l = loop_new(NULL);
     struct probe p[MANY] = {0};
     int turns = 0;
 
     for (int i = 0; i < MANY; i++)
-        loop_timer_set(l, &p[i].timer, 1, on_long_timer);
+        loop_timer_set(f->l, &p[i].timer, 1, on_long_timer);
     while (clock_ms() <= p[MANY - 1].timer.due_ms)
         ;
-    for (; loop_next_timeout_ms(l) == 0; turns++)
-        cr_assert_eq(loop_poll(l, -1), 1, "one at once");
+    for (; loop_next_timeout_ms(f->l) == 0; turns++)
+        cr_assert_eq(loop_poll(f->l, -1), 1, "one at once");
     cr_assert_eq(turns, MANY);
     for (int i = 0; i < MANY; i++)
         cr_assert_eq(p[i].timers, 1);
-    loop_free(l);
 }
 
 /* Callbacks that are always ready: each kind runs in every third iteration. */
-TEST(loop, long_callbacks_of_one_kind_leave_the_next_turn_to_the_others)
+TEST_WITH(loop, long_callbacks_of_one_kind_leave_the_next_turn_to_the_others, circle)
 {
     enum { ROUNDS = 4 };
-    struct loop *l = loop_new(NULL);
-    struct probe p = {.loop = l};
+
     int fd[2];
 
     pair(fd);
     cr_assert_eq(write(fd[1], "x", 1), 1);
-    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN | LOOP_LEVEL, on_long_io, NULL), 0);
+    cr_assert_eq(loop_add(f->l, &f->p.io, fd[0], LOOP_IN | LOOP_LEVEL, on_long_io, NULL), 0);
     for (int i = 1; i <= ROUNDS; i++) {
-        loop_timer_set(l, &p.timer, 1, on_long_timer);
-        loop_task_post(l, &p.task, on_long_task);
-        while (clock_ms() <= p.timer.due_ms)
+        loop_timer_set(f->l, &f->p.timer, 1, on_long_timer);
+        loop_task_post(f->l, &f->p.task, on_long_task);
+        while (clock_ms() <= f->p.timer.due_ms)
             ;
         for (int kinds = 0; kinds < 3; kinds++)
-            cr_assert_eq(loop_poll(l, 0), 1, "one at once");
-        cr_assert_eq(p.calls, i);
-        cr_assert_eq(p.timers, i);
-        cr_assert_eq(p.tasks, i);
+            cr_assert_eq(loop_poll(f->l, 0), 1, "one at once");
+        cr_assert_eq(f->p.calls, i);
+        cr_assert_eq(f->p.timers, i);
+        cr_assert_eq(f->p.tasks, i);
     }
-    loop_free(l);
     close(fd[0]);
     close(fd[1]);
 }
@@ -369,45 +362,40 @@ static bool readable(int fd, int timeout_ms)
     return poll(&p, 1, timeout_ms) == 1;
 }
 
-TEST(loop, embedded_loop_asks_for_turns)
+TEST_WITH(loop, embedded_loop_asks_for_turns, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe p = {.loop = l}, again = {.loop = l, .again_now = true};
+    struct probe p = {.loop = f->l}, again = {.loop = f->l, .again_now = true};
     int wanted = 0;
 
-    loop_embed(l, on_wanted, &wanted);
-    loop_timer_set(l, &p.timer, 1, on_timer);
+    loop_embed(f->l, on_wanted, &wanted);
+    loop_timer_set(f->l, &p.timer, 1, on_timer);
     cr_assert_eq(wanted, 0, "the outer loop asks for timers");
-    while (loop_next_timeout_ms(l) != 0)
+    while (loop_next_timeout_ms(f->l) != 0)
         ;
-    cr_assert_eq(loop_poll_due(l), 1);
+    cr_assert_eq(loop_poll_due(f->l), 1);
     cr_assert_eq(p.timers, 1);
-    loop_task_post(l, &p.task, on_task);
+    loop_task_post(f->l, &p.task, on_task);
     cr_assert_eq(wanted, 1);
-    cr_assert_eq(loop_poll_due(l), 1);
+    cr_assert_eq(loop_poll_due(f->l), 1);
     cr_assert_eq(wanted, 1, "nothing is left");
-    loop_task_post(l, &again.task, on_task);
-    cr_assert_eq(loop_poll_due(l), 1);
+    loop_task_post(f->l, &again.task, on_task);
+    cr_assert_eq(loop_poll_due(f->l), 1);
     cr_assert_eq(wanted, 3, "told at the end of the turn that posted");
-    loop_embed(l, NULL, NULL);
-    cr_assert_eq(loop_poll(l, -1), 1);
+    loop_embed(f->l, NULL, NULL);
+    cr_assert_eq(loop_poll(f->l, -1), 1);
     cr_assert_eq(wanted, 3);
-    loop_free(l);
 }
 
-TEST(loop, turn_for_what_is_due_leaves_descriptors)
+TEST_WITH(loop, turn_for_what_is_due_leaves_descriptors, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe p = {.loop = l};
     int fd[2];
 
     pair(fd);
-    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN, on_long_io, NULL), 0);
+    cr_assert_eq(loop_add(f->l, &f->p.io, fd[0], LOOP_IN, on_long_io, NULL), 0);
     cr_assert_eq(write(fd[1], "x", 1), 1);
-    cr_assert_eq(loop_poll_due(l), 0);
-    cr_assert(readable(loop_fd(l), 0));
-    cr_assert_eq(loop_poll(l, 0), 1);
-    loop_free(l);
+    cr_assert_eq(loop_poll_due(f->l), 0);
+    cr_assert(readable(loop_fd(f->l), 0));
+    cr_assert_eq(loop_poll(f->l, 0), 1);
     close(fd[0]);
     close(fd[1]);
 }
@@ -427,47 +415,43 @@ static void on_behind(struct loop_task *t)
 
 /* A short task runs in the same iteration, however much long work was posted before, or in the next
  * one if that begins with long work. */
-TEST(loop, a_short_task_does_not_wait_for_all_long_work)
+TEST_WITH(loop, a_short_task_does_not_wait_for_all_long_work, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe parts[MANY], quick = {.loop = l};
+    struct probe parts[MANY], quick = {.loop = f->l};
     int done = 0;
 
     for (int i = 0; i < MANY; i++) {
-        parts[i] = (struct probe){.loop = l};
-        loop_task_post_behind(l, &parts[i].task, on_behind);
+        parts[i] = (struct probe){.loop = f->l};
+        loop_task_post_behind(f->l, &parts[i].task, on_behind);
     }
     for (int i = 0; i < TURNS; i++) {
-        loop_task_post(l, &quick.task, on_task);
-        (void)loop_poll(l, 0);
-        (void)loop_poll(l, 0);
+        loop_task_post(f->l, &quick.task, on_task);
+        (void)loop_poll(f->l, 0);
+        (void)loop_poll(f->l, 0);
         cr_assert_eq(quick.tasks, i + 1);
     }
     for (int i = 0; i < MANY; i++)
         done += parts[i].tasks;
     cr_assert_geq(done, TURNS, "long work was done %d times in %d turns", done, 2 * TURNS);
     for (int i = 0; i < MANY; i++)
-        loop_task_cancel(l, &parts[i].task);
-    cr_assert_eq(loop_next_timeout_ms(l), -1);
-    loop_free(l);
+        loop_task_cancel(f->l, &parts[i].task);
+    cr_assert_eq(loop_next_timeout_ms(f->l), -1);
 }
 
 /* Long work also runs in the end. */
-TEST(loop, long_work_has_its_turns_beside_tasks_that_never_end)
+TEST_WITH(loop, long_work_has_its_turns_beside_tasks_that_never_end, circle)
 {
-    struct loop *l = loop_new(NULL);
-    struct probe part = {.loop = l}, others[MANY];
+    struct probe part = {.loop = f->l}, others[MANY];
 
     for (int i = 0; i < MANY; i++) {
-        others[i] = (struct probe){.loop = l, .again_now = true};
-        loop_task_post(l, &others[i].task, on_long_task);
+        others[i] = (struct probe){.loop = f->l, .again_now = true};
+        loop_task_post(f->l, &others[i].task, on_long_task);
     }
-    loop_task_post_behind(l, &part.task, on_behind);
+    loop_task_post_behind(f->l, &part.task, on_behind);
     for (int i = 0; i < 3 * TURNS; i++) {
         for (int k = 0; k < MANY; k++)
-            loop_task_post(l, &others[k].task, on_long_task);
-        (void)loop_poll(l, 0);
+            loop_task_post(f->l, &others[k].task, on_long_task);
+        (void)loop_poll(f->l, 0);
     }
     cr_assert_geq(part.tasks, TURNS, "%d of %d turns", part.tasks, 3 * TURNS);
-    loop_free(l);
 }

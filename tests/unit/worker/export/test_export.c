@@ -29,6 +29,8 @@ struct world {
     struct session *s;
     struct arena arena;
     unsigned calls;
+    struct export_options o; /* of the test's exports; initially the defaults */
+    struct err e;
 };
 
 static void apply(struct world *w, struct buf *record)
@@ -53,9 +55,15 @@ static void world_init(struct world *w, const char *history)
     cr_assert_eq(session_create_record(w->store, STR("w0-1"), NULL, 1, &record, &e), 0);
     apply(w, &record);
     w->s = session_find(w->store, STR("w0-1"), &ended);
+    export_options_init(&w->o);
 }
 
-static void world_done(struct world *w)
+static void world_open(struct world *w)
+{
+    world_init(w, "tree");
+}
+
+static void world_close(struct world *w)
 {
     session_store_free(w->store);
     arena_done(&w->arena);
@@ -188,12 +196,9 @@ static void branches(struct world *w)
     turn(w, "[" U("q") "," A("one") "," U("s") "]", "three", true, 0);
 }
 
-TEST(export, bytes_are_the_same_however_they_are_taken)
+TEST_WITH(export, bytes_are_the_same_however_they_are_taken, world)
 {
-    struct world w;
-
-    world_init(&w, "tree");
-    branches(&w);
+    branches(f);
     for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
         struct reader whole = {.at = SIZE_MAX}, pieces = {.at = SIZE_MAX, .takes = true};
         struct export_options o;
@@ -201,14 +206,13 @@ TEST(export, bytes_are_the_same_however_they_are_taken)
 
         export_options_init(&o);
         o.format = (enum export_format)format;
-        cr_assert_eq(read_export(&w, &o, &whole, &e), 0, "%s", e.text);
-        cr_assert_eq(read_export(&w, &o, &pieces, &e), 0, "%s", e.text);
+        cr_assert_eq(read_export(f, &o, &whole, &e), 0, "%s", e.text);
+        cr_assert_eq(read_export(f, &o, &pieces, &e), 0, "%s", e.text);
         cr_expect(str_eq(buf_str(&whole.taken), buf_str(&pieces.taken)), "format %d", format);
         cr_expect_gt(whole.taken.len, 100);
         buf_done(&whole.taken);
         buf_done(&pieces.taken);
     }
-    world_done(&w);
 }
 
 static size_t count_text(const struct buf *bytes, const char *what)
@@ -221,14 +225,12 @@ static size_t count_text(const struct buf *bytes, const char *what)
 }
 
 /* A trajectory of the native formats says it, too, because sinks and lines have it alone. */
-TEST(export, every_format_says_that_answers_may_be_missing)
+TEST_WITH(export, every_format_says_that_answers_may_be_missing, world)
 {
     static const char said[] = "may be missing: a node was lost";
     struct buf record = {0};
-    struct world w;
 
-    world_init(&w, "tree");
-    branches(&w);
+    branches(f);
     for (int marked = 0; marked < 2; marked++) {
         for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
             bool native = format == EXPORT_JSON || format == EXPORT_MSGPACK;
@@ -237,25 +239,21 @@ TEST(export, every_format_says_that_answers_may_be_missing)
 
             export_options_init(&o);
             o.format = (enum export_format)format;
-            export_all(&w, &o, &out);
+            export_all(f, &o, &out);
             if (native)
                 cr_expect_eq(count_text(&out, said), marked ? 3 : 0, "format %d", format);
             else
                 cr_expect_eq(count_text(&out, said) > 0, marked, "format %d", format);
             buf_done(&out);
         }
-        session_doubt_record(session_id(w.s), 1000, 2000, 3, &record);
-        apply(&w, &record);
+        session_doubt_record(session_id(f->s), 1000, 2000, 3, &record);
+        apply(f, &record);
     }
-    world_done(&w);
 }
 
-TEST(export, ends_at_the_pause_where_it_is_cancelled)
+TEST_WITH(export, ends_at_the_pause_where_it_is_cancelled, world)
 {
-    struct world w;
-
-    world_init(&w, "tree");
-    branches(&w);
+    branches(f);
     for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
         struct export_options o;
         int rc = -1;
@@ -266,28 +264,23 @@ TEST(export, ends_at_the_pause_where_it_is_cancelled)
             struct reader r = {.at = at, .fails = true};
             struct err e = {0};
 
-            rc = read_export(&w, &o, &r, &e);
+            rc = read_export(f, &o, &r, &e);
             cr_assert(rc == 0 || (e.kind == ERR_CANCELLED && r.pauses == at + 1), "format %d: %s",
                       format, e.text);
             cr_assert(rc || r.pauses == at, "an end that was not asked for");
             buf_done(&r.taken);
         }
     }
-    world_done(&w);
 }
 
 /* A value with the deepest nesting of a reward is nested too deep within a turn. */
-TEST(export, what_cannot_be_packed_is_an_error)
+TEST_WITH(export, what_cannot_be_packed_is_an_error, world)
 {
     enum { DEPTH = 511 };
 
-    struct world w;
-    struct export_options o;
     struct buf text = {0}, record = {0}, out = {0};
-    struct err e = {0};
 
-    world_init(&w, "tree");
-    branches(&w);
+    branches(f);
     buf_puts(&text, "{\"k\":");
     for (int i = 0; i < DEPTH; i++)
         buf_add_c(&text, '[');
@@ -295,43 +288,37 @@ TEST(export, what_cannot_be_packed_is_an_error)
         buf_add_c(&text, ']');
     buf_puts(&text, "}");
     buf_add_c(&text, 0);
-    cr_assert_eq(session_reward_record(w.s, json(&w, text.p), STR("r0"), 3, &record, &e), 0, "%s",
-                 e.text);
-    apply(&w, &record);
-    export_options_init(&o);
-    export_all(&w, &o, &out);
+    cr_assert_eq(session_reward_record(f->s, json(f, text.p), STR("r0"), 3, &record, &f->e), 0,
+                 "%s", f->e.text);
+    apply(f, &record);
+    export_all(f, &f->o, &out);
     cr_expect_gt(out.len, (size_t)2 * DEPTH);
-    o.format = EXPORT_MSGPACK;
-    (void)expect_fails(&w, &o, "cannot be read");
+    f->o.format = EXPORT_MSGPACK;
+    (void)expect_fails(f, &f->o, "cannot be read");
     buf_done(&text);
     buf_done(&out);
-    world_done(&w);
 }
 
 /* Exports write such a list unchanged. */
-TEST(export, dropped_fields_that_are_no_json_are_not_recorded)
+TEST_WITH(export, dropped_fields_that_are_no_json_are_not_recorded, world)
 {
-    struct world w;
     struct session_answer a = {.finish_reason = STR_LIT("stop"), .response_id = STR_LIT("r0")};
     struct session_call_input in = {.dropped_fields = STR_LIT("[\"n\"")};
     struct chat chat = {0};
     struct session_plan *p;
     struct buf record = {0};
-    struct err e = {0};
     int32_t id = 257;
 
-    world_init(&w, "tree");
-    chat.messages = json(&w, "[" U("q") "]");
+    chat.messages = json(f, "[" U("q") "]");
     in.chat = &chat;
     a.ids = (struct token_span){&id, 1};
-    a.message = json(&w, A("x"));
-    cr_assert_eq(session_prepare(w.s, NULL, &w.arena, &in, &p, &e), 0, "%s", e.text);
-    cr_assert_eq(session_commit_record(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
-    cr_expect_eq(session_apply(w.store, buf_str(&record), &e), -1);
-    cr_expect_str_eq(e.text, "session record: a value is not JSON");
-    session_release(w.store, p);
+    a.message = json(f, A("x"));
+    cr_assert_eq(session_prepare(f->s, NULL, &f->arena, &in, &p, &f->e), 0, "%s", f->e.text);
+    cr_assert_eq(session_commit_record(p, &a, 1, 2, &record, &f->e), 0, "%s", f->e.text);
+    cr_expect_eq(session_apply(f->store, buf_str(&record), &f->e), -1);
+    cr_expect_str_eq(f->e.text, "session record: a value is not JSON");
+    session_release(f->store, p);
     buf_done(&record);
-    world_done(&w);
 }
 
 static void delete_session(struct world *w)
@@ -343,20 +330,14 @@ static void delete_session(struct world *w)
     apply(w, &record);
 }
 
-TEST(export, goes_on_while_the_session_is_deleted)
+TEST_WITH(export, goes_on_while_the_session_is_deleted, world)
 {
     struct reader r = {.fn = delete_session};
-    struct export_options o;
-    struct world w;
-    struct err e = {0};
 
-    world_init(&w, "tree");
-    branches(&w);
-    export_options_init(&o);
-    cr_assert_eq(read_export(&w, &o, &r, &e), 0, "%s", e.text);
+    branches(f);
+    cr_assert_eq(read_export(f, &f->o, &r, &f->e), 0, "%s", f->e.text);
     cr_expect(str_ends(buf_str(&r.taken), STR("}}")));
     buf_done(&r.taken);
-    world_done(&w);
 }
 
 /* Returns the length of a safetensors file by its header. */
@@ -413,7 +394,7 @@ static bool more_comes_at(enum export_format format, size_t k)
     cr_assert_eq(read_export(&w, &o, &r, &e), 0, "%s", e.text);
     cr_expect_eq(told_bytes(&w, &r.taken), r.taken.len, "format %d, at pause %zu", (int)format, k);
     buf_done(&r.taken);
-    world_done(&w);
+    world_close(&w);
     return r.pauses > k;
 }
 
@@ -446,23 +427,17 @@ static void replace_answer(struct world *w)
 }
 
 /* An export has the branches of its beginning, including the answer that was replaced. */
-TEST(export, a_reward_stays_with_an_answer_that_another_replaces_meanwhile)
+TEST_WITH(export, a_reward_stays_with_an_answer_that_another_replaces_meanwhile, world)
 {
     static const char want[] = "\"turn_rewards\":{\"r0\":{\"a\":1,\"b\":2,\"c\":3}}";
     struct reader r = {.fn = replace_answer};
-    struct export_options o;
-    struct world w;
-    struct err e = {0};
 
-    world_init(&w, "tree");
-    turn(&w, "[" U("q") "]", "one", true, 0);
-    give(&w, "r0", "{\"a\":1}");
-    export_options_init(&o);
-    cr_assert_eq(read_export(&w, &o, &r, &e), 0, "%s", e.text);
+    turn(f, "[" U("q") "]", "one", true, 0);
+    give(f, "r0", "{\"a\":1}");
+    cr_assert_eq(read_export(f, &f->o, &r, &f->e), 0, "%s", f->e.text);
     cr_expect_neq(str_find(buf_str(&r.taken), str_cstr(want), 0), SIZE_MAX, "%.*s",
                   (int)r.taken.len, r.taken.p);
     buf_done(&r.taken);
-    world_done(&w);
 }
 
 static const struct json *trajectories(struct world *w, const struct export_options *o)
@@ -477,33 +452,26 @@ static const struct json *trajectories(struct world *w, const struct export_opti
     return v;
 }
 
-TEST(export, one_answer_without_logprobs_makes_them_null)
+TEST_WITH(export, one_answer_without_logprobs_makes_them_null, world)
 {
-    struct export_options o;
-    struct world w;
     const struct json *t;
 
-    world_init(&w, "tree");
-    turn(&w, "[" U("q") "]", "one", true, 0);
-    turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", false, 0);
-    export_options_init(&o);
-    t = json_at(trajectories(&w, &o), 0);
+    turn(f, "[" U("q") "]", "one", true, 0);
+    turn(f, "[" U("q") "," A("one") "," U("r") "]", "two", false, 0);
+    t = json_at(trajectories(f, &f->o), 0);
     cr_expect(json_is(json_get(t, "response_logprobs"), JSON_NULL));
     cr_expect(json_is(json_get(t, "response_ids"), JSON_ARRAY));
-    world_done(&w);
 }
 
-TEST(export, without_logprobs_no_format_invents_them)
+TEST_WITH(export, without_logprobs_no_format_invents_them, world)
 {
     static const char *const never[] = {"\"response_logprobs\":[", "response_logprobs.0",
                                         "rollout_log_probs.0",     "\"rollout_log_probs\":[",
                                         "\"logprobs\":[",          "\"logprobs\":{",
                                         "\"rollout_logprobs\":["};
-    struct world w;
 
-    world_init(&w, "tree");
-    turn(&w, "[" U("q") "]", "one", true, 0);
-    turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", false, 0);
+    turn(f, "[" U("q") "]", "one", true, 0);
+    turn(f, "[" U("q") "," A("one") "," U("r") "]", "two", false, 0);
     for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
         struct export_options o;
         struct buf out = {0};
@@ -512,16 +480,15 @@ TEST(export, without_logprobs_no_format_invents_them)
         o.format = (enum export_format)format;
         if (format == EXPORT_AREAL || format == EXPORT_PRIME_RL ||
             format == EXPORT_NEMO_GYM) { /* these formats need logprobs */
-            expect_fails_at_once(&w, &o, "needs the logprobs");
+            expect_fails_at_once(f, &o, "needs the logprobs");
             continue;
         }
-        export_all(&w, &o, &out);
+        export_all(f, &o, &out);
         for (size_t i = 0; i < ARRAY_LEN(never); i++)
             cr_expect_eq(str_find(buf_str(&out), str_cstr(never[i]), 0), SIZE_MAX, "format %d: %s",
                          format, never[i]);
         buf_done(&out);
     }
-    world_done(&w);
 }
 
 /* Checks that a damaged session is an error in every format before the first byte, and that the
@@ -543,15 +510,13 @@ static void expect_refused(struct world *w, const char *what)
 }
 
 /* The lengths are right, so only the ids differ. */
-TEST(export, other_ids_than_were_sent_are_an_error)
+TEST_WITH(export, other_ids_than_were_sent_are_an_error, world)
 {
-    struct world w;
     int32_t *ids;
 
-    world_init(&w, "tree");
-    branches(&w);
-    for (size_t i = 0; i < w.s->forest.checkpoints.n; i++) {
-        struct checkpoint *t = w.s->forest.checkpoints.at[i];
+    branches(f);
+    for (size_t i = 0; i < f->s->forest.checkpoints.n; i++) {
+        struct checkpoint *t = f->s->forest.checkpoints.at[i];
         struct export_options o;
 
         cr_assert_neq(t->sent, 0);
@@ -561,10 +526,9 @@ TEST(export, other_ids_than_were_sent_are_an_error)
         ids[0] ^= 1;
         export_options_init(&o);
         o.select = SELECT_ALL_CHECKPOINTS;
-        (void)expect_fails(&w, &o, "is not what the engine was asked with");
+        (void)expect_fails(f, &o, "is not what the engine was asked with");
         ids[0] ^= 1;
     }
-    world_done(&w);
 }
 
 TEST(export, what_breaks_an_invariant_is_an_error)
@@ -594,65 +558,53 @@ TEST(export, what_breaks_an_invariant_is_an_error)
     w.s->forest.calls.at[t->call]->prompt_tokens -= t->n_context;
     t->n_context = 0;
     expect_refused(&w, "two answers in one run");
-    world_done(&w);
+    world_close(&w);
     world_init(&w, "tree");
     branches(&w);
     export_options_init(&o);
     export_all(&w, &o, &out);
     cr_expect_gt(out.len, 100);
     buf_done(&out);
-    world_done(&w);
+    world_close(&w);
 }
 
-TEST(export, routed_experts_cover_all_tokens_or_are_absent)
+TEST_WITH(export, routed_experts_cover_all_tokens_or_are_absent, world)
 {
-    struct export_options o;
-    struct world w;
     const struct json *t, *shape;
     int64_t rows = 0, n = 0;
 
-    world_init(&w, "tree");
-    turn(&w, "[" U("q") "]", "one", true, 2);
-    turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", true, 2);
-    export_options_init(&o);
-    t = json_at(trajectories(&w, &o), 0);
+    turn(f, "[" U("q") "]", "one", true, 2);
+    turn(f, "[" U("q") "," A("one") "," U("r") "]", "two", true, 2);
+    t = json_at(trajectories(f, &f->o), 0);
     shape = json_get(t, "routed_experts_shape");
     cr_assert(shape);
     cr_expect_eq(json_to_i64(json_at(shape, 0), &rows), 0);
     n = (int64_t)json_get(t, "prompt_ids")->n + json_get(t, "response_ids")->n;
     cr_expect_eq(rows, n - 1);
     cr_expect(str_eq_c(json_string(json_get(t, "routed_experts_dtype")), "uint8"));
-    turn(&w, "[" U("q") "," A("one") "," U("r") "," A("two") "," U("s") "]", "three", true, 0);
-    t = json_at(trajectories(&w, &o), 0);
+    turn(f, "[" U("q") "," A("one") "," U("r") "," A("two") "," U("s") "]", "three", true, 0);
+    t = json_at(trajectories(f, &f->o), 0);
     cr_expect(json_is(json_get(t, "routed_experts"), JSON_NULL));
-    world_done(&w);
 }
 
-TEST(export, options_are_read_from_text_and_from_json)
+TEST_WITH(export, options_are_read_from_text_and_from_json, world)
 {
-    struct export_options o;
-    struct err e = {0};
-    struct world w;
-
-    world_init(&w, "tree");
-    export_options_init(&o);
     cr_expect_eq(
         export_options_json(
-            &o,
-            json(&w, "{\"select\":\"longest\",\"train_once\":true,\"max_seq_len\":77,"
-                     "\"format\":\"verl\",\"merge\":\"token\",\"metadata\":{\"reward\":1}}"),
-            &e),
+            &f->o,
+            json(f, "{\"select\":\"longest\",\"train_once\":true,\"max_seq_len\":77,"
+                    "\"format\":\"verl\",\"merge\":\"token\",\"metadata\":{\"reward\":1}}"),
+            &f->e),
         0);
-    cr_expect_eq(o.select, SELECT_LONGEST);
-    cr_expect(o.train_once && o.merge_set && o.metadata);
-    cr_expect_eq(o.max_tokens, 77);
-    cr_expect_eq(o.format, EXPORT_VERL);
-    cr_expect_eq(export_option(&o, STR("pick"), STR("best"), &e), -1);
-    cr_expect_str_eq(e.param, "pick");
-    cr_expect_eq(export_option(&o, STR("max_tokens"), STR("-3"), &e), -1);
-    cr_expect_eq(export_option(&o, STR("unknown"), STR("x"), &e), 0);
-    cr_expect_eq(export_options_json(&o, json(&w, "{\"max_seq_len\":\"x\"}"), &e), -1);
-    cr_expect_str_eq(e.param, "max_seq_len");
-    cr_expect(str_find(str_cstr(e.text), STR("max_tokens"), 0) == SIZE_MAX);
-    world_done(&w);
+    cr_expect_eq(f->o.select, SELECT_LONGEST);
+    cr_expect(f->o.train_once && f->o.merge_set && f->o.metadata);
+    cr_expect_eq(f->o.max_tokens, 77);
+    cr_expect_eq(f->o.format, EXPORT_VERL);
+    cr_expect_eq(export_option(&f->o, STR("pick"), STR("best"), &f->e), -1);
+    cr_expect_str_eq(f->e.param, "pick");
+    cr_expect_eq(export_option(&f->o, STR("max_tokens"), STR("-3"), &f->e), -1);
+    cr_expect_eq(export_option(&f->o, STR("unknown"), STR("x"), &f->e), 0);
+    cr_expect_eq(export_options_json(&f->o, json(f, "{\"max_seq_len\":\"x\"}"), &f->e), -1);
+    cr_expect_str_eq(f->e.param, "max_seq_len");
+    cr_expect(str_find(str_cstr(f->e.text), STR("max_tokens"), 0) == SIZE_MAX);
 }

@@ -67,7 +67,7 @@ static int no_replay(void *ctx, struct str id, struct str payload, struct err *e
     return 0;
 }
 
-static void open_all(struct fixture *f)
+static void fixture_open(struct fixture *f)
 {
     struct session_defaults d;
     struct err e;
@@ -116,7 +116,7 @@ static void end_helpers(struct fixture *f)
     cr_assert_eq(lost, 0);
 }
 
-static void close_all(struct fixture *f)
+static void fixture_close(struct fixture *f)
 {
     char command[160];
 
@@ -133,7 +133,6 @@ static void close_all(struct fixture *f)
     loop_free(f->loop);
     (void)snprintf(command, sizeof(command), "rm -r '%s'", f->folder);
     cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a folder of our own */
-    free(f);
 }
 
 static const char *messages(struct kit *k, unsigned n, size_t bytes)
@@ -253,18 +252,8 @@ static void until_made(struct fixture *f, unsigned n)
     cr_assert_geq(atomic_load(&n_made), n);
 }
 
-static struct fixture *fixture(void)
+TEST_WITH(residency, long_texts_are_read_by_a_helper, fixture)
 {
-    struct fixture *f = mem_zalloc(sizeof(*f));
-
-    open_all(f);
-    return f;
-}
-
-TEST(residency, long_texts_are_read_by_a_helper)
-{
-    struct fixture *f = fixture();
-
     add(f, LONG);
     begin_helpers(f, 1, 0);
     cr_assert_not(ask(f, 0));
@@ -273,14 +262,12 @@ TEST(residency, long_texts_are_read_by_a_helper)
     cr_assert_eq(f->failed, 0);
     assert_back(f, 0);
     cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
-    close_all(f);
 }
 
 /* Sessions with short texts are read while helpers work on long ones, for any number of sessions.
  */
-TEST(residency, others_are_read_while_helpers_work)
+TEST_WITH(residency, others_are_read_while_helpers_work, fixture)
 {
-    struct fixture *f = fixture();
     size_t at_once;
 
     for (size_t i = 0; i < SESSIONS_MAX; i++)
@@ -301,7 +288,6 @@ TEST(residency, others_are_read_while_helpers_work)
     cr_assert_eq(f->failed, 0);
     for (size_t i = 0; i < SESSIONS_MAX; i++)
         assert_back(f, i);
-    close_all(f);
 }
 
 static bool is_wanted(void *ctx, struct str id)
@@ -312,9 +298,8 @@ static bool is_wanted(void *ctx, struct str id)
 }
 
 /* What must come from a fleet's store first is waited for, then read like any other. */
-TEST(residency, a_session_of_the_store_comes_first_from_there)
+TEST_WITH(residency, a_session_of_the_store_comes_first_from_there, fixture)
 {
-    struct fixture *f = fixture();
     struct err e = {0};
 
     add(f, LONG);
@@ -345,7 +330,6 @@ TEST(residency, a_session_of_the_store_comes_first_from_there)
     assert_back(f, 0);
     f->away = true;
     cr_assert_not(ask(f, 0)); /* a waiter is left at the end */
-    close_all(f);
 }
 
 static uint64_t asked_bytes;
@@ -359,10 +343,9 @@ static uint64_t bytes_of_requests(void *ctx)
 /* If uncounted memory alone is an eighth above the limit, no eviction can free enough: this is
  * reported at once, without an eviction. Memory that a request is about to use counts, memory that
  * it has does not. */
-TEST(residency, requests_alone_leave_no_room)
+TEST_WITH(residency, requests_alone_leave_no_room, fixture)
 {
     const uint64_t mib = 1 << 20, most = (16 + 64 + 8) * mib;
-    struct fixture *f = fixture();
     const struct session *s;
     struct err e = {0};
 
@@ -383,26 +366,23 @@ TEST(residency, requests_alone_leave_no_room)
     cr_expect_eq(residency_room_more(&f->residency, s, 0, mib - 1, &e), 0);
     cr_expect_eq(residency_room_more(&f->residency, s, 0, mib, &e), -1);
     cr_expect_eq(residency_room_more(&f->residency, s, 1, mib, &e), 0);
-    close_all(f);
 }
 
-TEST(residency, without_helpers_the_loop_reads_them)
+TEST_WITH(residency, without_helpers_the_loop_reads_them, fixture)
 {
-    struct fixture *f = fixture();
-
     add(f, LONG);
     if (!ask(f, 0))
         until_told(f, 1);
     assert_back(f, 0);
-    close_all(f);
 }
 
 /* The memory of a stuck helper is lost, so leaks are not checked. The next request reads the
  * session. */
 TEST_TIMED(residency, a_session_whose_helper_is_stuck_comes_back_another_time)
 {
-    struct fixture *f = fixture();
+    struct fixture *f = mem_zalloc(sizeof(*f));
 
+    fixture_open(f);
     add(f, LONG);
     begin_helpers(f, 1, 10);
     atomic_store(&held, true);
@@ -416,14 +396,13 @@ TEST_TIMED(residency, a_session_whose_helper_is_stuck_comes_back_another_time)
     until_told(f, 2);
     cr_assert_eq(f->failed, 1);
     assert_back(f, 0);
-    close_all(f);
+    fixture_close(f);
+    free(f);
 }
 
 /* The loop reads the text that the helper did not read. */
-TEST(residency, a_helper_that_takes_too_long_fails_no_session)
+TEST_WITH(residency, a_helper_that_takes_too_long_fails_no_session, fixture)
 {
-    struct fixture *f = fixture();
-
     add(f, LONG);
     begin_helpers(f, 1, 200);
     atomic_store(&held, true);
@@ -433,13 +412,10 @@ TEST(residency, a_helper_that_takes_too_long_fails_no_session)
     cr_assert_eq(f->failed, 0);
     assert_back(f, 0);
     cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
-    close_all(f);
 }
 
-TEST(residency, a_worker_that_ends_while_a_helper_works_leaves_nothing)
+TEST_WITH(residency, a_worker_that_ends_while_a_helper_works_leaves_nothing, fixture)
 {
-    struct fixture *f = fixture();
-
     for (size_t i = 0; i < 6; i++)
         add(f, 4 * LONG);
     begin_helpers(f, 2, 0);
@@ -450,7 +426,6 @@ TEST(residency, a_worker_that_ends_while_a_helper_works_leaves_nothing)
     until_made(f, 2);
     end_helpers(f);
     cr_assert_eq(f->told, 0);
-    close_all(f);
 }
 
 /* Ends a session by a record that is journaled and applied, like an order by labels. */
@@ -467,10 +442,8 @@ static void end_one(struct fixture *f, size_t i, enum session_end how)
 }
 
 /* Sessions that wait for a free helper continue even if the first waiting ones are gone. */
-TEST(residency, sessions_that_end_before_their_turn_hold_nobody_up)
+TEST_WITH(residency, sessions_that_end_before_their_turn_hold_nobody_up, fixture)
 {
-    struct fixture *f = fixture();
-
     for (size_t i = 0; i < SESSIONS_MAX; i++)
         add(f, LONG);
     begin_helpers(f, 8, 0);
@@ -488,15 +461,15 @@ TEST(residency, sessions_that_end_before_their_turn_hold_nobody_up)
         assert_back(f, i);
     assert_back(f, SESSIONS_MAX - 1);
     cr_assert_eq(f->residency.n_reading, 0);
-    close_all(f);
 }
 
 /* Records of a session that is being read are in its journal, and are read with the others. */
 static void end_meanwhile(enum session_end how, bool stays)
 {
-    struct fixture *f = fixture();
+    struct fixture *f = mem_zalloc(sizeof(*f));
     struct session *s;
 
+    fixture_open(f);
     add(f, LONG);
     begin_helpers(f, 1, 0);
     atomic_store(&held, true);
@@ -513,7 +486,8 @@ static void end_meanwhile(enum session_end how, bool stays)
         cr_assert_eq(session_phase(s),
                      how == SESSION_END_COMPLETE ? SESSION_COMPLETED : SESSION_FINALIZED);
     }
-    close_all(f);
+    fixture_close(f);
+    free(f);
 }
 
 TEST(residency, ends_that_come_while_a_helper_works)
@@ -526,10 +500,8 @@ TEST(residency, ends_that_come_while_a_helper_works)
 }
 
 /* Only waiters are notified of it. */
-TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
+TEST_WITH(residency, a_session_that_is_removed_while_a_helper_works_is_gone, fixture)
 {
-    struct fixture *f = fixture();
-
     add(f, 4 * LONG);
     begin_helpers(f, 1, 0);
     end_one(f, 0, SESSION_END_FINALIZE);
@@ -542,5 +514,4 @@ TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
     until_told(f, 1);
     cr_assert_eq(f->failed, 0);
     cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
-    close_all(f);
 }
