@@ -83,13 +83,12 @@ static inline void set_node(struct fleet *f, uint32_t slot, uint16_t port,
     place_table_set_node(f->table, slot, &node);
 }
 
-static inline void open_fleet(struct fleet *f)
+static inline void fleet_open(struct fleet *f)
 {
     struct loop *l;
     struct err e;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    memset(f, 0, sizeof(*f));
     f->client = f->link = -1;
     door_folder(&f->door);
     f->config.max_body_bytes = 1 << 20;
@@ -132,7 +131,7 @@ static inline void drop(int *fd)
     *fd = -1;
 }
 
-static inline void close_fleet(struct fleet *f)
+static inline void fleet_close(struct fleet *f)
 {
     close_hub(&f->hub, f->heritage.board);
     place_table_free(f->table);

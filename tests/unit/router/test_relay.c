@@ -36,7 +36,7 @@ struct fixture {
     char text[8192];
 };
 
-static void open_all(struct fixture *f)
+static void fixture_open(struct fixture *f)
 {
     struct loop *l;
     struct err e;
@@ -78,7 +78,7 @@ static void drop(int *fd)
     *fd = -1;
 }
 
-static void close_all(struct fixture *f)
+static void fixture_close(struct fixture *f)
 {
     close_hub(&f->hub, f->heritage.board);
     drop(&f->client);
@@ -135,120 +135,96 @@ static void worker_closes(struct fixture *f)
     drop(&f->worker);
 }
 
-/* Opens a router and a client whose request's head the worker has read. */
-static void open_asked(struct fixture *f)
+/* Connects a client whose request's head the worker has read. */
+static void ask_plain(struct fixture *f)
 {
-    open_all(f);
     client_comes(f);
     say(f->client, GET);
     worker_hears(f, "\r\n\r\n");
 }
 
-TEST(relay, requests_share_a_link_and_hop_by_hop_lines_end)
+TEST_WITH(relay, requests_share_a_link_and_hop_by_hop_lines_end, fixture)
 {
-    struct fixture f;
-
-    open_all(&f);
-    client_comes(&f);
+    client_comes(f);
     for (int i = 0; i < 3; i++) {
         const char *heard;
 
-        say(f.client,
+        say(f->client,
             "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: x-hop\r\nx-hop: 1\r\n"
             "x-end: 2\r\n\r\n");
-        heard = worker_hears(&f, "\r\n\r\n");
+        heard = worker_hears(f, "\r\n\r\n");
         cr_assert(strstr(heard, "GET /v1/models HTTP/1.1\r\n") && strstr(heard, "x-end: 2\r\n"));
         cr_assert_null(strstr(heard, "x-hop"));
-        say(f.worker, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes");
-        heard = hear(&f, f.client, "\r\n\r\nyes");
+        say(f->worker, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes");
+        heard = hear(f, f->client, "\r\n\r\nyes");
         cr_assert(strstr(heard, "HTTP/1.1 200 OK\r\n") == heard, "%s", heard);
-        hear(&f, f.worker, "\r\n"); /* the answer is confirmed */
-        cr_assert_str_eq(f.text, "\r\n");
+        hear(f, f->worker, "\r\n"); /* the answer is confirmed */
+        cr_assert_str_eq(f->text, "\r\n");
     }
-    cr_assert_eq(upstreams_idle(f.hub.upstreams), 1u);
-    close_all(&f);
+    cr_assert_eq(upstreams_idle(f->hub.upstreams), 1u);
 }
 
 /* The worker reported that it retires and closed the link: it has not acted. This is repeated once
  * only. */
-TEST(relay, what_cannot_have_been_acted_on_is_sent_again_once)
+TEST_WITH(relay, what_cannot_have_been_acted_on_is_sent_again_once, fixture)
 {
-    struct fixture f;
-
-    open_asked(&f);
-    say(f.worker, "HTTP/1.1 199 Retiring\r\n\r\n");
-    worker_closes(&f);
-    cr_assert(strstr(worker_hears(&f, "\r\n\r\n"), "GET /v1/models"));
-    say(f.worker, "HTTP/1.1 199 Retiring\r\n\r\n");
-    worker_closes(&f);
-    hear(&f, f.client, "\r\n\r\n");
-    cr_assert(strstr(f.text, "HTTP/1.1 503 ") == f.text, "%s", f.text);
-    close_all(&f);
+    ask_plain(f);
+    say(f->worker, "HTTP/1.1 199 Retiring\r\n\r\n");
+    worker_closes(f);
+    cr_assert(strstr(worker_hears(f, "\r\n\r\n"), "GET /v1/models"));
+    say(f->worker, "HTTP/1.1 199 Retiring\r\n\r\n");
+    worker_closes(f);
+    hear(f, f->client, "\r\n\r\n");
+    cr_assert(strstr(f->text, "HTTP/1.1 503 ") == f->text, "%s", f->text);
 }
 
-TEST(relay, a_worker_that_may_have_acted_is_not_asked_again)
+TEST_WITH(relay, a_worker_that_may_have_acted_is_not_asked_again, fixture)
 {
-    struct fixture f;
-
-    open_asked(&f);
-    worker_closes(&f);
-    hear(&f, f.client, "\r\n\r\n");
-    cr_assert(strstr(f.text, "HTTP/1.1 503 ") == f.text, "%s", f.text);
-    close_all(&f);
+    ask_plain(f);
+    worker_closes(f);
+    hear(f, f->client, "\r\n\r\n");
+    cr_assert(strstr(f->text, "HTTP/1.1 503 ") == f->text, "%s", f->text);
 }
 
-TEST(relay, an_answer_that_breaks_off_has_no_end)
+TEST_WITH(relay, an_answer_that_breaks_off_has_no_end, fixture)
 {
-    struct fixture f;
-
-    open_asked(&f);
-    say(f.worker, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
-    hear(&f, f.client, "abc");
-    worker_closes(&f);
-    hear(&f, f.client, NULL); /* reads until the connection ends */
-    cr_assert_null(strstr(f.text, "0\r\n\r\n"));
-    close_all(&f);
+    ask_plain(f);
+    say(f->worker, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    hear(f, f->client, "abc");
+    worker_closes(f);
+    hear(f, f->client, NULL); /* reads until the connection ends */
+    cr_assert_null(strstr(f->text, "0\r\n\r\n"));
 }
 
-TEST(relay, a_malformed_answer_is_the_workers_fault)
+TEST_WITH(relay, a_malformed_answer_is_the_workers_fault, fixture)
 {
-    struct fixture f;
-
-    open_asked(&f);
-    say(f.worker, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab");
-    hear(&f, f.client, "\r\n\r\n");
-    cr_assert(strstr(f.text, "HTTP/1.1 502 ") == f.text && strstr(f.text, "worker_invalid"), "%s",
-              f.text);
-    say(f.client, GET); /* the connection continues, on a new link */
-    worker_closes(&f);
-    worker_hears(&f, "\r\n\r\n");
-    close_all(&f);
+    ask_plain(f);
+    say(f->worker, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab");
+    hear(f, f->client, "\r\n\r\n");
+    cr_assert(strstr(f->text, "HTTP/1.1 502 ") == f->text && strstr(f->text, "worker_invalid"),
+              "%s", f->text);
+    say(f->client, GET); /* the connection continues, on a new link */
+    worker_closes(f);
+    worker_hears(f, "\r\n\r\n");
 }
 
 /* A malformed body gets 400, and the worker, which has read a part, loses the connection. */
-TEST(relay, a_bad_body_ends_both_sides)
+TEST_WITH(relay, a_bad_body_ends_both_sides, fixture)
 {
-    struct fixture f;
-
-    open_all(&f);
-    client_comes(&f);
-    say(f.client, "POST /v1/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-                  "3\r\nabc\r\n");
-    worker_hears(&f, "abc");
-    say(f.client, "zz\r\n");
-    hear(&f, f.client, "\r\n\r\n");
-    cr_assert(strstr(f.text, "HTTP/1.1 400 ") == f.text, "%s", f.text);
-    hear(&f, f.worker, NULL);
-    close_all(&f);
+    client_comes(f);
+    say(f->client, "POST /v1/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+                   "3\r\nabc\r\n");
+    worker_hears(f, "abc");
+    say(f->client, "zz\r\n");
+    hear(f, f->client, "\r\n\r\n");
+    cr_assert(strstr(f->text, "HTTP/1.1 400 ") == f->text, "%s", f->text);
+    hear(f, f->worker, NULL);
 }
 
-TEST(relay, a_client_that_leaves_takes_its_link_along)
+TEST_WITH(relay, a_client_that_leaves_takes_its_link_along, fixture)
 {
-    struct fixture f;
-
-    open_asked(&f);
-    drop(&f.client);
-    hear(&f, f.worker, NULL); /* reads the end */
-    cr_assert_eq(f.hub.conn_count, 0u);
-    close_all(&f);
+    ask_plain(f);
+    drop(&f->client);
+    hear(f, f->worker, NULL); /* reads the end */
+    cr_assert_eq(f->hub.conn_count, 0u);
 }
