@@ -388,7 +388,7 @@ static int parse_both(struct arena *a, const struct json *body,
     return 0;
 }
 
-/* Reads output_config.format, or output_format. Ignores unknown formats, since betas add some. */
+/* Reads output_config.format, or output_format. Skips unknown formats, since betas add some. */
 static int read_output_format(struct arena *a, const struct json *body, struct chat_request *req,
                               struct err *e)
 {
@@ -399,8 +399,12 @@ static int read_output_format(struct arena *a, const struct json *body, struct c
         format = json_get(body, "output_format");
         path = "output_format";
     }
-    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
+    if (json_is_null(format))
         return 0;
+    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema")) {
+        request_add_skipped(a, path, STR("type"), req);
+        return 0;
+    }
     return request_flat_format(a, format, path, req, e);
 }
 

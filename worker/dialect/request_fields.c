@@ -462,7 +462,8 @@ int request_choice_fits(const struct chat_request *req, const char *path, struct
     return 0;
 }
 
-/* Sets req->tool_allowed to the chosen names that are callable. */
+/* Sets req->tool_allowed to the chosen names that are callable. If none is, no tool may be called.
+ */
 int request_allowed(struct arena *a, const struct json *choice, const char *path,
                     struct chat_request *req, struct err *e)
 {
@@ -488,11 +489,12 @@ int request_allowed(struct arena *a, const struct json *choice, const char *path
         if (name.len && lookup_get(&callable, name) != LOOKUP_NONE)
             json_push(a, &names, json_make_string(name));
     }
-    req->tool_allowed = json_keep(a, names);
-    if (!str_eq_c(mode, "required"))
-        return 0;
-    req->tool_choice = CHOICE_REQUIRED;
-    if (!names.n)
+    if (!names.n && str_eq_c(mode, "required"))
         return field_fail(e, "names none of the tools", "%s.tools", path);
+    if (names.n)
+        req->tool_allowed = json_keep(a, names);
+    req->tool_choice = str_eq_c(mode, "required") ? CHOICE_REQUIRED
+                       : names.n                  ? CHOICE_AUTO
+                                                  : CHOICE_NONE;
     return 0;
 }

@@ -17,10 +17,8 @@
 #include "common/codec/sampling.h"
 #include "common/codec/utf8.h"
 #include "worker/dialect/dialect.h"
-#include "worker/dialect/responses_tools.h"
+#include "worker/dialect/request_dropping.h"
 #include "worker/text/request/chat.h"
-
-enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
 
 static const struct member {
     unsigned dialects;
@@ -91,14 +89,6 @@ static bool has_inner(unsigned dialects, struct str object)
 
 /* --- the list --- */
 
-struct dropping {
-    struct arena *a;
-    unsigned dialects;
-    member_taken_fn taken;
-    struct dropped_fields *to;
-    struct json names;
-};
-
 /* Reports whether the name is in the list. */
 static bool is_listed(const struct json *names, struct str name)
 {
@@ -139,8 +129,7 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
     list_name(a, req->skipped, str_cstr(list), kind);
 }
 
-/* Counts a dropped member and adds its name to the list. */
-static void drop_member(struct dropping *d, struct str object, struct str name, enum member_use use)
+void drop_member(struct dropping *d, struct str object, struct str name, enum member_use use)
 {
     if (use == USE_UNUSED)
         d->to->unused++;
@@ -235,82 +224,6 @@ static void check_continuation(struct dropping *d, const struct json *body, cons
                     USE_UNUSED);
 }
 
-/* --- tools --- */
-
-/* Reports whether the dialect's reader offers this kind of tool to the model. */
-static bool is_offered(unsigned dialects, const struct json *tool, struct str type)
-{
-    if (!type.p || str_eq_c(type, "custom"))
-        return true;
-    if (dialects & IN_MESSAGES)
-        return false;
-    if (str_eq_c(type, "function"))
-        return true;
-    return (dialects & IN_RESPONSES) &&
-           (str_eq_c(type, "namespace") ||
-            (str_eq_c(type, "tool_search") &&
-             str_eq_c(json_string(json_get(tool, "execution")), "client")));
-}
-
-/* Reports whether the tool's arguments must fit its schema. */
-static bool is_strict(const struct json *tool)
-{
-    return json_is_true(json_get(tool, "strict")) ||
-           json_is_true(json_get(json_get(tool, "function"), "strict"));
-}
-
-/* Reports whether no grammar binds the answer's calls. */
-static bool is_unbound(const struct chat_request *req)
-{
-    return req->tool_choice == CHOICE_AUTO && req->parallel_tool_calls && !req->tool_allowed &&
-           !req->sampling->grammar;
-}
-
-/* Records tools of kinds that the reader skips, as "tools.KIND". A namespace within a namespace is
- * skipped, too. */
-static void check_tool_kinds(struct dropping *d, const struct json *tools, bool inner)
-{
-    for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
-        const struct json *tool = &tools->items[i];
-        struct str type = json_string(json_get(tool, "type"));
-        bool space = str_eq_c(type, "namespace");
-
-        if (!is_offered(d->dialects, tool, type) || (space && inner))
-            drop_member(d, STR("tools"), type, USE_UNUSED);
-        else if (space && (d->dialects & IN_RESPONSES))
-            check_tool_kinds(d, json_get(tool, "tools"), true);
-    }
-}
-
-static void check_strict(struct dropping *d, const struct json *tools, bool inner)
-{
-    for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
-        const struct json *tool = &tools->items[i];
-        struct str type = json_string(json_get(tool, "type"));
-
-        if ((d->dialects & IN_RESPONSES) && str_eq_c(type, "namespace") && !inner)
-            check_strict(d, json_get(tool, "tools"), true);
-        else if (is_strict(tool) && is_offered(d->dialects, tool, type))
-            drop_member(d, STR("tools"), STR("strict"), USE_UNUSED);
-    }
-}
-
-/* Records skipped tools, and strict tools that no grammar binds, as "tools.strict". The reader
- * records skipped ones of items. */
-static void check_tools(struct dropping *d, const struct json *body, const struct chat_request *req)
-{
-    const struct json *input = json_get(body, "input");
-
-    check_tool_kinds(d, json_get(body, "tools"), false);
-    if (!is_unbound(req))
-        return;
-    check_strict(d, json_get(body, "tools"), false);
-    for (size_t i = 0; (d->dialects & IN_RESPONSES) && json_at(input, i); i++) {
-        if (responses_brings_tools(json_at(input, i)))
-            check_strict(d, json_get(json_at(input, i), "tools"), false);
-    }
-}
-
 /* Finds the dropped members. If `taken` is set, an upstream obeys more members than the table says.
  * In Chat Completions such an upstream also gets the tools and the messages unchanged. */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
@@ -333,7 +246,7 @@ void request_find_dropped(struct arena *a, const struct dialect *d, const struct
     for (uint32_t i = 0; i < body->n && (body->flags & JSON_SURROGATE); i++)
         find_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS)) {
-        check_tools(&x, body, req);
+        drop_tools(&x, body, req);
         check_continuation(&x, body, req->chat);
     }
     if (x.names.n) {

@@ -24,7 +24,8 @@ enum {
 enum { DROPPED_NAMES_MAX = 16, DROPPED_NAME_MAX = 64 };
 
 /* Records an item of the member `list` that no model reads, such as one that a different server
- * sealed or made. Each item counts as dropped, and each kind is named once, as "list.KIND". */
+ * sealed or made. Each item counts as dropped, and each kind is named once, as "list.KIND", or as
+ * "KIND" if `list` is empty. */
 void request_add_skipped(struct arena *a, const char *list, struct str kind,
                          struct chat_request *req);
 
@@ -32,11 +33,11 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
  * Fills req->dropped from the body (a JSON object). Call it after the dialect's parse. Dropped are:
  *   - items that the reader skipped;
  *   - members that are not null and not read, as "name" or "object.name";
- *   - tools of kinds that do not run here, as "tools.KIND", and strict ones that no grammar
- *     enforces, as "tools.strict";
+ *   - tools of kinds that do not run here, as "tools.KIND", members of others that neither prompt
+ *     nor grammar has, as "tools.NAME";
  *   - members in which U+FFFD replaced half a character, as "name[i].lone_surrogate".
- * `taken` (may be NULL) reports names that other layers use. Allocates nothing if nothing is
- * dropped.
+ * Sets req->strict, too. `taken` (may be NULL) reports names that other layers use. Allocates
+ * nothing if nothing is dropped.
  */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req);

@@ -647,6 +647,8 @@ static int read_other_members(struct arena *a, const struct json *body,
         reject_unsupported(body, e) || check_echoed(body, e) ||
         field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
         return -1;
+    if (ret->top_logprobs && !ret->logprobs)
+        request_add_skipped(a, "", STR("top_logprobs"), ret);
     ret->include_usage = true;
     return image_parts_normalise(a, past, ret, e);
 }

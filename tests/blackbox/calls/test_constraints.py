@@ -208,6 +208,8 @@ def test_the_choice_between_some_tools(asked):
     grammar = sglang_grammar(ask({**ASK, "tools": TOOLS, "tool_choice": allowed}))
     assert grammar.accepts(WRITTEN["hermes"]) and grammar.accepts("no")
     assert not grammar.accepts('<tool_call>{"name":"list_files","arguments":{}}</tool_call>')
+    allowed["allowed_tools"]["tools"] = [{"type": "function", "function": {"name": "elsewhere"}}]
+    assert "ebnf" not in ask({**ASK, "tools": TOOLS, "tool_choice": allowed})["sampling_params"]     # as "none"
 
 
 # --- the thought ---

@@ -141,6 +141,41 @@ def test_a_strict_tool_of_an_item_is_dropped_unless_a_grammar_binds_the_calls(st
         assert generated(gateway, ask(gateway, "responses", {"input": items, **more}))[0].get("dropped_fields") == dropped
 
 
+def test_a_strict_tool_is_dropped_if_the_format_alone_makes_a_call_single(start):
+    """gpt-oss ends an answer after its call, so parallel_tool_calls: false needs no grammar."""
+    gateway = start(engine="builtin:echo", workers=1, tool_parser="gpt_oss")
+    tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [tool]}}
+    for more, dropped in (({"parallel_tool_calls": False}, ["tools.strict"]), ({"tool_choice": allowed}, None)):
+        assert generated(gateway, ask(gateway, "chat", {"tools": [tool], **more}))[0].get("dropped_fields") == dropped
+
+
+def flat(**more):
+    return {"type": "function", "name": "f", "parameters": {}, **more}
+
+
+def test_members_of_tools_and_formats_without_effect_are_dropped(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    claude = {"name": "f", "input_schema": {"type": "object"}}
+    lark = {"type": "grammar", "syntax": "lark", "definition": "start: \"a\""}
+    for dialect, more, names in (
+            ("messages", {"tools": [{**claude, "input_examples": [{}], "allowed_callers": ["code_execution_20260120"], "frob": 1}]},
+             ["tools.allowed_callers", "tools.frob", "tools.input_examples"]),
+            ("messages", {"tools": [{**claude, "type": "custom", "cache_control": {}, "eager_input_streaming": True,
+                                     "defer_loading": True, "allowed_callers": ["direct"]}]}, []),
+            ("messages", {"output_config": {"format": {"type": "grammar"}}}, ["output_config.format.type"]),
+            ("responses", {"tools": [flat(output_schema={}, defer_loading=True, allowed_callers=["programmatic"])]},
+             ["tools.allowed_callers", "tools.defer_loading", "tools.output_schema"]),
+            ("responses", {"tools": [flat(defer_loading=False, description="d", strict=None)], "top_logprobs": 0}, []),
+            ("responses", {"tools": [{"type": "namespace", "name": "n", "description": "d", "tools": [flat()]}], "top_logprobs": 2},
+             ["tools.description", "top_logprobs"]),
+            ("responses", {"tools": [{"type": "custom", "name": "f", "format": lark}]}, ["tools.format"]),
+            ("responses", {"tools": [{"type": "custom", "name": "f", "format": {"type": "text"}}]}, []),
+            ("chat", {"tools": [{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": lark}}}]},
+             ["tools.format"])):
+        assert sorted(generated(gateway, ask(gateway, dialect, more))[0].get("dropped_fields", [])) == names, more
+
+
 # --- the table is what the readers read ---
 
 READERS = {"CHAT": ["chat_reader"], "MESSAGES": ["messages_reader", "messages_tools"],
@@ -174,7 +209,7 @@ def test_json_bodies_without_a_dropped_field_are_not_touched(start):
     sid = ask(gateway, "chat", {"temperature": 1, "top_p": 1, "n": 1, "stream": False, "presence_penalty": 0, "seed": 1,
                                 "frequency_penalty": 0, "logprobs": False, "max_completion_tokens": 9, "store": False,
                                 "modalities": ["text"], "parallel_tool_calls": True, "response_format": {"type": "text"},
-                                "reasoning_effort": "low", "chat_template_kwargs": {"a": 1}})
+                                "reasoning_effort": "low", "chat_template_kwargs": {"a": None}})
     assert json.dumps(generated(gateway, sid)).count("dropped") == 0
 
 

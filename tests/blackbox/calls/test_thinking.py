@@ -74,6 +74,10 @@ def prompt(gateway, sid):
     (SWITCH, "chat", {"thinking": {**ON, "clear_thinking": False}}, "[on]", "thinking.clear_thinking"),
     (SWITCH, "chat", {"thinking": True, "enable_thinking": False}, "[off]", "thinking"),
     (SWITCH, "chat", {"na\r\nme, x": 1}, "<assistant>", "na??me??x"),
+    (SWITCH, "chat", {"chat_template_kwargs": {"enable_thinkin": False, "tools": [], "frob": None}}, "<assistant>",
+     "chat_template_kwargs.enable_thinkin, chat_template_kwargs.tools"),
+    (SWITCH, "messages", {"enable_thinking": False}, "[off]", None),
+    (EFFORT, "responses", {"chat_template_kwargs": {"reasoning_effort": "low", "enable_thinking": True}}, "[on][low]", None),
 ])
 def test_the_template_gets_what_it_knows(gateway_for, template, dialect, more, end, said):
     gateway = gateway_for("builtin:echo", template)

@@ -1,7 +1,7 @@
 /*
- * Three settings are handled one by one: the mode (think, or not) by the template's switch, an
- * effort by the template's variable of that name, a budget of tokens by the engines. A mode without
- * a switch still counts as obeyed if the model always behaves so.
+ * Three settings of thoughts are handled one by one: the mode (think, or not) by the template's
+ * switch, an effort by the template's variable of that name, a budget of tokens by the engines. A
+ * mode without a switch still counts as obeyed if the model always behaves so.
  *
  * Switches are added to chat.kwargs, so they belong to the session's environment (prompt_env) like
  * arguments that the client gave itself, and those win. Nothing is done for a request that goes to
@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
 #include "worker/dialect/request_members.h"
@@ -42,7 +43,7 @@ static void settle_effort(const struct call_env *env, const struct engine_pool *
     struct str effort = json_string(json_get(req->chat->kwargs, "reasoning_effort"));
 
     if (!req->thinking.effort_field || engine_pool_all_text(engines) ||
-        model_knows_effort(env->model, req->chat->tools != NULL))
+        model_reads_variable(env->model, req->chat->tools != NULL, "reasoning_effort"))
         return;
     if (name && str_eq_c(effort, "none"))
         put_switch(a, name, false, req);
@@ -80,6 +81,37 @@ static void note(struct arena *a, bool mode_lost, bool budget_lost, struct chat_
         request_add_unobeyed(a, budget, req);
 }
 
+/* Records arguments of the template that it does not read. An effort of the request is among the
+ * arguments; settle_effort handles it. */
+static void report_unread(const struct call_env *env, struct arena *a, struct chat_request *req)
+{
+    const struct json *all = req->chat->kwargs;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; all && i < all->n && n < DROPPED_NAMES_MAX; i++) {
+        struct str key = json_string(&all->members[i].key);
+
+        if ((req->thinking.effort_field && str_eq_c(key, "reasoning_effort")) ||
+            json_is_null(&all->members[i].value) ||
+            model_reads_variable(env->model, req->chat->tools != NULL, arena_cstr(a, key)))
+            continue;
+        key = arena_printf(a, "chat_template_kwargs.%.*s", (int)MIN_OF(key.len, (size_t)40), key.p);
+        request_add_unobeyed(a, arena_cstr(a, key), req);
+        n++;
+    }
+}
+
+/* Records strict tools if merge_constraint makes no grammar for the calls. */
+static void report_strict(const struct call_env *env, struct arena *a, struct chat_request *req)
+{
+    enum tool_kind calls = env->rules->formats.tool;
+    bool single = !req->parallel_tool_calls && !tool_kind_ends_answer(calls);
+
+    if (req->strict && req->tool_choice == CHOICE_AUTO && !req->sampling->grammar &&
+        (calls == TOOL_NONE || (!single && !req->tool_allowed)))
+        request_add_unobeyed(a, "tools.strict", req);
+}
+
 void api_settle_thinking(const struct call_env *env, const struct engine_pool *engines,
                          struct arena *a, const char *dialect, struct chat_request *req)
 {
@@ -87,8 +119,12 @@ void api_settle_thinking(const struct call_env *env, const struct engine_pool *e
     const char *name;
     bool mode_lost, budget_lost;
 
-    if ((engine_pool_all_text(engines) && strcmp(dialect, "chat") == 0) ||
-        (w->mode == THINKING_UNSAID && !w->effort_field && !req->sampling->max_thinking_tokens))
+    if (engine_pool_all_text(engines) && strcmp(dialect, "chat") == 0)
+        return;
+    report_strict(env, a, req);
+    if (!engine_pool_all_text(engines))
+        report_unread(env, a, req);
+    if (w->mode == THINKING_UNSAID && !w->effort_field && !req->sampling->max_thinking_tokens)
         return;
     name = model_thinking_switch(env->model, req->chat->tools != NULL);
     settle_effort(env, engines, a, name, req);

@@ -193,8 +193,7 @@ int merge_constraint(struct arena *a, const struct chat_request *req,
         .tools = calls ? req->callable : NULL,
         .allowed = names_of(a, req),
         .required = chat_request_needs_call(req),
-        /* gpt-oss ends an answer after its tool call anyway */
-        .single = !req->parallel_tool_calls && m->tool != TOOL_GPT_OSS,
+        .single = !req->parallel_tool_calls && !tool_kind_ends_answer(m->tool),
         .json = schema || str_eq_c(type, "json_object"),
         .schema = schema ? sampling_schema(s) : NULL,
     };

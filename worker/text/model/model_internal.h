@@ -121,6 +121,9 @@ void scratch_release(struct model_scratch *s);
  * cannot fit. */
 int may_leave(const struct model_scratch *s, struct str text, struct err *e);
 
+/* Reports whether the gateway itself sets this variable of the template. */
+bool model_sets_variable(struct str name);
+
 /* Input of one rendering: a list of normalised messages (struct json objects). */
 struct rendering {
     const struct json *messages;

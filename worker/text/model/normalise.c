@@ -152,7 +152,7 @@ static struct json normalise_message(const struct model *m, struct arena *a, con
 
 /* --- the template's context --- */
 
-static bool is_reserved(struct str key)
+bool model_sets_variable(struct str key)
 {
     static const char *const names[] = {"messages", "tools", "documents", "add_generation_prompt"};
 
@@ -196,7 +196,7 @@ static int build_context(const struct model *m, struct arena *a, const struct re
     if (put_pin(m, in->kwargs, ret, e) != 0)
         return -1;
     for (uint32_t i = 0; i < n_kwargs; i++) {
-        if (!is_reserved(json_text(&in->kwargs->members[i].key)))
+        if (!model_sets_variable(json_text(&in->kwargs->members[i].key)))
             ret->members[ret->n++] = (struct json_member){
                 in->kwargs->members[i].key, pictures_guard(m, a, &in->kwargs->members[i].value)};
     }

@@ -5,7 +5,7 @@
  */
 #include "worker/text/model/thought_switch.h"
 
-#include "worker/text/model/model.h"
+#include "worker/text/model/model_internal.h"
 #include "worker/text/template/template.h"
 
 /* Reports whether "thinking" is used as a variable. Messages may call a thought so, too. */
@@ -31,7 +31,8 @@ const char *model_thinking_switch(const struct model *m, bool tools)
     return is_variable(t) ? "thinking" : NULL;
 }
 
-bool model_knows_effort(const struct model *m, bool tools)
+bool model_reads_variable(const struct model *m, bool tools, const char *name)
 {
-    return template_mentions(model_template(m, tools), "reasoning_effort");
+    return !model_sets_variable(str_cstr(name)) &&
+           template_mentions(model_template(m, tools), name);
 }

@@ -4,6 +4,8 @@
 #ifndef RG_PARSERS_KINDS_H
 #define RG_PARSERS_KINDS_H
 
+#include <stdbool.h>
+
 #include "common/base/str.h"
 
 struct buf;
@@ -122,6 +124,12 @@ enum reasoning_kind {
 #undef X
         REASONING_KIND_COUNT
 };
+
+/* Reports whether a call ends the answer, so that "at most one call" needs no grammar. */
+static inline bool tool_kind_ends_answer(enum tool_kind kind)
+{
+    return kind == TOOL_GPT_OSS;
+}
 
 /* Finds a kind by a user's name. Case does not matter, '-' equals '_', and the engines' own names
  * such as qwen25, deepseekv31, gpt-oss are known. Returns 0 and *ret, or -1. */

@@ -67,6 +67,7 @@ struct chat_request {
     struct str tool_function;        /* for CHOICE_FUNCTION */
     const struct json *tool_allowed; /* array of names, or NULL: any of the tools */
     bool parallel_tool_calls;        /* default true */
+    bool strict;                     /* a tool's arguments must fit its schema */
     bool stream;
     bool include_usage;
     bool logprobs;
