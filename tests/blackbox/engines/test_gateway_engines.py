@@ -109,6 +109,25 @@ def test_faults_leave_the_session_as_it_was(pair, stream):
     assert chat(gateway, sid, stream=stream).status == 200
 
 
+def test_an_answer_that_repeats_itself_is_cut(pair):
+    """vLLM names its repetition detection as the reason, and in place of a stop string."""
+    engine, gateway = pair("vllm", plan={**GOOD, "finish": "repetition"})
+
+    def name_it(docs):
+        docs[-1]["choices"][0]["stop_reason"] = "repetition_detected"
+        return docs
+    for dialect, more, member, want in (("chat/completions", {}, "finish_reason", "length"), ("messages", {"max_tokens": 9}, "stop_reason", "max_tokens")):
+        engine.plan[-1]["edit"] = name_it
+        engine.plan.append(engine.plan[-1])
+        sid = session(gateway)
+        a = gateway.post(f"/sessions/{sid}/v1/{dialect}", {"model": "m", "messages": [{"role": "user", "content": "hi"}], **more})
+        assert a.status == 200, a.text
+        said = a.json()
+        assert {**said, **said.get("choices", [{}])[0]}[member] == want and not said.get("stop_sequence"), a.text
+        turn = gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"][-1]
+        assert turn["finish_reason"] == "length" and "repeats itself" in turn["parse_warning"], turn
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_show_neither_addresses_nor_exceptions(pair, start, stream):
     engine, gateway = pair(engine_retries=0)

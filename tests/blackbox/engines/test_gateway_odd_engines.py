@@ -197,7 +197,7 @@ FITTING = {
     "sglang": [("finish a text", put("meta_info", "finish_reason", last=True, value="stop")), ("no matched", put("meta_info", "finish_reason", "matched", value=DELETE)),
                ("version a number", put("meta_info", "weight_version", value=7)), ("no counts", put("meta_info", "completion_tokens", value=DELETE)),
                ("no prompt count", put("meta_info", "prompt_tokens", value=DELETE)), ("text null", put("text", value=None)), ("no text", put("text", value=DELETE))],
-    "vllm": [("no index", put("choices", 0, "index", value=DELETE)), ("repetition", put("choices", 0, "finish_reason", last=True, value="repetition"))],
+    "vllm": [("no index", put("choices", 0, "index", value=DELETE))],
     "llamacpp": [("no content", put("content", value=DELETE)), ("no count", put("tokens_evaluated", value=DELETE)),
                  ("tokens of a draft that were dropped", put("tokens_predicted", value=77))],
     "openai": [("no usage", put("usage", value=DELETE)), ("no role", put("choices", 0, "message", "role", value=DELETE)), ("no id", put("id", value=DELETE)),

@@ -259,7 +259,7 @@ def test_lone_surrogates_of_other_members_break_no_export(pair):
 # finish reason, as it came -> in Chat, in Messages, in Responses, and on record; or what the error of a 502 or 503 says
 FINISHES = {
     **{word: ("stop", "end_turn", "completed") for word in ("stop", "STOP", "eos", "eos_token", "stop_sequence", "end_turn", "COMPLETE")},
-    **{word: ("length", "max_tokens", "incomplete") for word in ("length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded")},
+    **{word: ("length", "max_tokens", "incomplete") for word in ("length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded", "repetition")},
     **{word: ("content_filter", "refusal", "incomplete") for word in ("content_filter", "SAFETY", "content_filter: PROHIBITED_CONTENT", "sensitive", "refusal")},
     **{word: word for word in ("network_error", "MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL", "a_new_word", 7)},
     "insufficient_system_resource": "the engine failed",

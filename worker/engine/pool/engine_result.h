@@ -53,6 +53,7 @@ struct engine_result {
     enum logprob_basis asked; /* basis that the engine was asked for; unknown: it has no field */
     bool takes_stop_ids;      /* stop ids were sent with the request */
     bool speculates;          /* the engine reports that it decodes speculatively */
+    bool repeats;             /* the engine cut the answer because it repeats itself */
     size_t resumed_at;        /* number of ids before the last piece; 0: there is one piece */
     bool unbudgeted;          /* sampling.max_thinking_tokens was not sent to the engine */
     /* number of tokens in the prompt that the engine made, if it was sent with images and they

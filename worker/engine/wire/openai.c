@@ -326,7 +326,7 @@ static int read_finish(struct reply *y, const struct json *word, struct err *e)
     static const enum reply_finish finishes[] = {
         [UPSTREAM_STOP] = REPLY_STOP,     [UPSTREAM_LENGTH] = REPLY_LENGTH,
         [UPSTREAM_CALLS] = REPLY_STOP,    [UPSTREAM_FILTERED] = REPLY_STOP,
-        [UPSTREAM_ABORTED] = REPLY_ABORT,
+        [UPSTREAM_ABORTED] = REPLY_ABORT, [UPSTREAM_REPEATS] = REPLY_LENGTH,
     };
     struct str text = json_string(word);
     enum upstream_finish means = upstream_finish_read(text);
@@ -342,6 +342,7 @@ static int read_finish(struct reply *y, const struct json *word, struct err *e)
     if (means == UPSTREAM_RUNNING)
         return 0;
     y->finish = finishes[means];
+    y->repeats = means == UPSTREAM_REPEATS;
     if (y->finish == REPLY_ABORT && y->status <= 0)
         y->status = 503;
     return 0;

@@ -643,8 +643,10 @@ void reading_result(struct reading *r, struct engine_result *ret)
     *ret = (struct engine_result){
         .finish = finish_of(y),
         .speculates = y->speculates,
+        .repeats = y->repeats,
         .stop_id = (int32_t)y->stop_id,
-        .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
+        /* for a repetition it has vLLM's name of that */
+        .stop_text = y->stop_text.len && !y->repeats ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},
         .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
         .basis = support_decides(&y->support, y->ids.n) ? BASIS_PROCESSED : y->basis,

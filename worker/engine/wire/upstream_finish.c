@@ -16,7 +16,7 @@ static const struct {
     {"end_turn", UPSTREAM_STOP},
     {"complete", UPSTREAM_STOP},
     {"completed", UPSTREAM_STOP},
-    {"repetition", UPSTREAM_STOP}, /* vLLM: its repetition detection ended the answer */
+    {"repetition", UPSTREAM_REPEATS},
     {"length", UPSTREAM_LENGTH},
     {"max_tokens", UPSTREAM_LENGTH},
     {"max_new_tokens", UPSTREAM_LENGTH},

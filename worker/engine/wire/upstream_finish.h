@@ -12,6 +12,7 @@ enum upstream_finish {
     UPSTREAM_RUNNING, /* no word, or one that does not mean an end */
     UPSTREAM_STOP,
     UPSTREAM_LENGTH,
+    UPSTREAM_REPEATS, /* vLLM's repetition detection cut the answer */
     UPSTREAM_CALLS,
     UPSTREAM_FILTERED,
     UPSTREAM_ABORTED,

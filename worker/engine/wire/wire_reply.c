@@ -465,9 +465,10 @@ void reply_take_finish(struct reply *y, const struct json_scan *s)
 {
     if (s->token == JSON_TOKEN_NULL)
         return;
-    if (str_eq_c(s->text, "stop") || str_eq_c(s->text, "repetition"))
+    y->repeats = str_eq_c(s->text, "repetition");
+    if (str_eq_c(s->text, "stop"))
         y->finish = REPLY_STOP;
-    else if (str_eq_c(s->text, "length"))
+    else if (str_eq_c(s->text, "length") || y->repeats)
         y->finish = REPLY_LENGTH;
     else if (str_eq_c(s->text, "abort"))
         y->finish = REPLY_ABORT;

@@ -99,6 +99,7 @@ struct reply {
     bool has_indexer;
     int64_t indexer_layers; /* number of layers that the engine reports; -1: not reported */
     bool speculates;        /* the engine reports counts of speculative decoding */
+    bool repeats;           /* the engine ended the answer because it repeats itself */
     size_t n_named_tops;    /* number of alternatives with an id */
     /* the rows are not from the run that sampled (engine_result.recomputed) */
     bool recomputed;
@@ -174,8 +175,8 @@ void reply_text(struct buf *to, const struct json_scan *s);
  * or type means. A code or type that means a prompt that is too long is added to the message. */
 void reply_end_error(struct reply *y);
 
-/* Reads a finish reason's type: null, "stop", "repetition" (vLLM ends an answer that only repeats
- * itself), "length", "abort". Anything else is a failure. */
+/* Reads a finish reason's type: null, "stop", "length", "abort", or vLLM's "repetition", which is a
+ * length (reply.repeats). Anything else is a failure. */
 void reply_take_finish(struct reply *y, const struct json_scan *s);
 
 /* Begins an entry, for wires with entries. */

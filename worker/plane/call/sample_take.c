@@ -201,6 +201,8 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
 {
     r->finish = res->finish;
     r->speculates = res->speculates;
+    if (res->repeats)
+        sampled_answer_warn(r->answer, STR("the engine cut the answer because it repeats itself"));
     r->takes_stop_ids = res->takes_stop_ids;
     r->resumed_at = res->resumed_at;
     if (res->replica)
