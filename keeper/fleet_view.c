@@ -250,7 +250,7 @@ struct seen_block *fleet_view_block(const struct fleet_view *v, uint32_t block)
     return map_get(&v->blocks, str_cstr(key));
 }
 
-static struct seen_place *find_place(const struct map *places, uint32_t index)
+static struct seen_place *find_by_index(const struct map *places, uint32_t index)
 {
     char key[16];
 
@@ -260,12 +260,12 @@ static struct seen_place *find_place(const struct map *places, uint32_t index)
 
 struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
 {
-    return find_place(&v->places, index);
+    return find_by_index(&v->places, index);
 }
 
 struct seen_place *fleet_view_gone(const struct fleet_view *v, uint32_t index)
 {
-    return find_place(&v->gone, index);
+    return find_by_index(&v->gone, index);
 }
 
 /* Reports whether the node can have `wanted` indexes of its block. */

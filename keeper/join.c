@@ -145,7 +145,7 @@ static bool check_kept_block(struct fleet_keeper *k)
 
     if (b && b->owner[0] && strcmp(b->owner, k->name) != 0)
         n = fleet_view_node(&k->view, b->owner);
-    if (!n || fleet_view_is_lost(&k->view, n, k->lease_ms) || opening_has_forgotten(k))
+    if (!n || fleet_view_is_lost(&k->view, n, k->lease_ms) || ownership_has_forgotten(k))
         return true;
     if (fleet_view_has_beaten(&k->view, n)) {
         (void)snprintf(text, sizeof(text),

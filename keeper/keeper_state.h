@@ -129,11 +129,6 @@ void opening_ask(struct fleet_keeper *k);
 /* Writes the node's block next to the instance. -1 with the reason. */
 int opening_keep_block(struct fleet_keeper *k, struct err *e);
 
-/* Claims the places of which this node has sessions and that the store has forgotten. Returns the
- * number of those of the block. _has_forgotten: reports whether there are any. */
-size_t opening_claim_folders(struct fleet_keeper *k);
-bool opening_has_forgotten(const struct fleet_keeper *k);
-
 /* Reads the keys again. True: they have changed. */
 bool opening_read_keys(struct fleet_keeper *k);
 
@@ -213,6 +208,14 @@ bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 
 /* True if the state folder has sessions of the place. */
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
+
+/* True if the state folder has sessions or groups of any place. */
+bool ownership_has_folders(const struct fleet_keeper *k);
+
+/* Claims the places of which this node has sessions and that the store has forgotten. Returns the
+ * number of those of the block. _has_forgotten: reports whether there are any. */
+size_t ownership_claim_folders(struct fleet_keeper *k);
+bool ownership_has_forgotten(const struct fleet_keeper *k);
 
 /* Returns the base of the place's records here, as its folder says. 0: there is no folder. _unread:
  * reports whether the store has, or had, records that the folder lacks. */

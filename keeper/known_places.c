@@ -8,7 +8,6 @@
  *
  *     INDEX BASE STATE [OWNER]     STATE: `t`: marked as taken, `v`: vacant and taken, `-`: neither
  */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +20,6 @@
 #include "common/os/file.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
-#include "common/proc/place_folder.h"
 #include "keeper/keeper_state.h"
 
 enum { PATH_SIZE = 4096 + 32, LINE_MAX = 64 + FLEET_NAME_MAX };
@@ -176,20 +174,6 @@ void known_places_read(struct fleet_keeper *k, bool is_new)
     buf_done(&text);
 }
 
-static bool has_folders(const char *state_dir)
-{
-    DIR *d = opendir(state_dir);
-    bool found = place_folder_exists(state_dir, FLEET_DISPATCHER);
-    const struct dirent *entry;
-    uint32_t index;
-
-    while (!found && d && (entry = file_next_entry(d)))
-        found = place_folder_parse(entry->d_name, &index);
-    if (d)
-        (void)closedir(d);
-    return found;
-}
-
 int known_places_check(const struct fleet_keeper *k, struct err *e)
 {
     char path[PATH_SIZE];
@@ -200,7 +184,7 @@ int known_places_check(const struct fleet_keeper *k, struct err *e)
 
     write_path(k, path);
     fleet = read_fleet(path, &text, &lines, &ignored);
-    if (fleet.len > 0 && !str_eq_c(fleet, k->url.name) && has_folders(k->h->state_dir))
+    if (fleet.len > 0 && !str_eq_c(fleet, k->url.name) && ownership_has_folders(k))
         rc = err_set(e, ERR_CONFIG,
                      "--fleet: the sessions of --state-dir %s are of the fleet \"%.*s\", not of "
                      "\"%s\": use that name, or another --state-dir",

@@ -15,7 +15,6 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
-#include "common/proc/place_folder.h"
 #include "keeper/keeper_state.h"
 
 enum { INSTANCE_HEX = 32, STATE_PATH_MAX = 4096 + 32 };
@@ -117,58 +116,6 @@ int opening_keep_block(struct fleet_keeper *k, struct err *e)
         return -1;
     k->kept_block = k->entry.block;
     return 0;
-}
-
-/* The store lacks a place of this node: it was emptied, or is a new one. */
-static void handle_new_store(struct fleet_keeper *k)
-{
-    if (k->view.emptied_round > 0)
-        return;
-    fleet_view_note_emptied(&k->view);
-    known_places_read(k, true);
-}
-
-/* Returns the next folder whose claim the store has forgotten, and that is not claimed yet. */
-static bool next_forgotten(const struct fleet_keeper *k, DIR *d, uint32_t *ret)
-{
-    const struct dirent *entry;
-    const struct seen_place *p;
-
-    while (d && (entry = file_next_entry(d))) {
-        if (!place_folder_parse(entry->d_name, ret) || place_table_own_epoch(k->table, *ret) ||
-            ownership_is_claimed(k, *ret))
-            continue;
-        p = fleet_view_place(&k->view, *ret);
-        if (!p || ownership_is_forgotten(k, p))
-            return true;
-    }
-    return false;
-}
-
-size_t opening_claim_folders(struct fleet_keeper *k)
-{
-    DIR *d = opendir(k->h->state_dir);
-    size_t claimed = 0;
-    uint32_t index;
-
-    while (next_forgotten(k, d, &index)) {
-        handle_new_store(k);
-        ownership_claim_first(k, index, false);
-        claimed += index / FLEET_BLOCK_SIZE == k->entry.block;
-    }
-    (void)file_end_entries(d, k->h->state_dir);
-    return claimed;
-}
-
-bool opening_has_forgotten(const struct fleet_keeper *k)
-{
-    DIR *d = opendir(k->h->state_dir);
-    uint32_t index;
-    bool found = next_forgotten(k, d, &index);
-
-    if (d)
-        (void)closedir(d);
-    return found;
 }
 
 static void fill_entry(struct fleet_keeper *k)

@@ -342,7 +342,7 @@ size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
         return wanted;
     owned = claim_known(k, &claimed);
     if (k->step == JOIN_PLACES)
-        claimed += opening_claim_folders(k);
+        claimed += ownership_claim_folders(k);
     for (uint32_t i = 0; i < FLEET_BLOCK_SIZE && owned + claimed < wanted; i++) {
         const struct seen_place *p = fleet_view_place(&k->view, first + i);
 

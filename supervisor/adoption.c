@@ -134,7 +134,7 @@ int adoption_assign_leftovers(struct supervisor *s, struct err *e)
     int rc = 0;
 
     while (d && (entry = file_next_entry(d)))
-        if (place_folder_parse(entry->d_name, &index))
+        if (worker_folder_parse(entry->d_name, &index))
             *vec_push(&indexes) = index;
     if (d && errno)
         rc = err_sys(e, ERR_IO, "cannot read %s", s->config->state_dir);

@@ -91,7 +91,7 @@ static bool skip_dropped(struct copy_log *l, const struct store_answer *a)
 }
 
 /* Reports whether the answer has only one record, maybe repeated, at the end of the log. */
-static bool has_one_end(const struct store_answer *a)
+static bool ends_once(const struct store_answer *a)
 {
     for (size_t i = 1; i < a->n_texts; i++)
         if (!str_eq(a->texts[i], a->texts[0]))
@@ -117,7 +117,7 @@ static const char *add_records(struct copy_reader *q, const struct store_answer 
             return NULL; /* on_read continues at 0 */
     } else if (a->n_texts > 0 && l->fragments.n == 0) {
         ends = skip_dropped(l, a);
-        if (ends && !has_one_end(a))
+        if (ends && !ends_once(a))
             return "records are missing";
         i = ends ? a->n_texts - 1 : 0;
     }

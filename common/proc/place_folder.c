@@ -24,7 +24,7 @@ static void write_path(const char *state_dir, uint32_t index, char ret[PATH_SIZE
         (void)snprintf(ret, PATH_SIZE, "%s/worker-%u", state_dir, (unsigned)index);
 }
 
-bool place_folder_parse(const char *name, uint32_t *ret_index)
+bool worker_folder_parse(const char *name, uint32_t *ret_index)
 {
     static const struct str head = STR_LIT("worker-");
     struct str text = str_cstr(name);

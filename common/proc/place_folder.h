@@ -18,7 +18,7 @@ enum { PLACE_FOLDER_MAX = 4096 + 64 };
 #define PLACE_FOLDER_RELEASED "released" /* this node has given it up */
 
 /* Parses "worker-12". False for any other name. */
-bool place_folder_parse(const char *name, uint32_t *ret_index);
+bool worker_folder_parse(const char *name, uint32_t *ret_index);
 
 /* Reports whether there is a folder of that index. */
 bool place_folder_exists(const char *state_dir, uint32_t index);

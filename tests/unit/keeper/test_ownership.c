@@ -218,7 +218,7 @@ TEST(ownership, a_start_claims_what_the_store_has_forgotten)
         place_folder_write_base(f.folder, OTHER, (struct place_base){150, false}, true, &e), 0);
     for (others.before = 149; others.before <= 150; others.before++) {
         list(&f, OTHER, others, 1);
-        (void)opening_claim_folders(&f.k);
+        (void)ownership_claim_folders(&f.k);
         cr_assert_eq(f.store.n, others.before < 150);
         if (f.store.n == 0)
             continue;
@@ -227,7 +227,7 @@ TEST(ownership, a_start_claims_what_the_store_has_forgotten)
     }
     others.base = 140; /* its owner had the place earlier, and has not sent all */
     list(&f, OTHER, others, 1);
-    (void)opening_claim_folders(&f.k);
+    (void)ownership_claim_folders(&f.k);
     cr_assert(f.store.n == 1 && f.store.claims[0].known == 150);
     end_case(&f);
 }
