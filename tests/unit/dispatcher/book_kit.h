@@ -10,6 +10,17 @@
 #include "dispatcher/book_record.h"
 #include "testing.h"
 
+/* For TEST_WITH. */
+static inline void book_open(struct book *f)
+{
+    book_init(f);
+}
+
+static inline void book_close(struct book *f)
+{
+    book_done(f);
+}
+
 static inline void apply(struct book *b, struct buf *record)
 {
     struct err e = {0};

@@ -9,50 +9,44 @@
 #include "dispatcher/result.h"
 #include "testing.h"
 
-TEST(book, a_group_finishes_when_n_have_succeeded)
+TEST_WITH(book, a_group_finishes_when_n_have_succeeded, book)
 {
-    struct book b;
     struct group *g;
 
-    book_init(&b);
-    submit(&b, "g", ",\"n\":2,\"extra\":1");
-    g = book_group(&b, STR("g"));
-    struct attempt *all[3] = {claim(&b, "x", 2000), claim(&b, "x", 2000), claim(&b, "x", 2000)};
+    submit(f, "g", ",\"n\":2,\"extra\":1");
+    g = book_group(f, STR("g"));
+    struct attempt *all[3] = {claim(f, "x", 2000), claim(f, "x", 2000), claim(f, "x", 2000)};
 
-    cr_assert(all[2] && !claim(&b, "x", 2000));
+    cr_assert(all[2] && !claim(f, "x", 2000));
     cr_assert_eq(g->state, GROUP_RUNNING);
-    end(&b, all[2], OUTCOME_OK, 3000);
+    end(f, all[2], OUTCOME_OK, 3000);
     cr_assert_eq(g->state, GROUP_RUNNING);
-    end(&b, all[0], OUTCOME_OK, 3000);
+    end(f, all[0], OUTCOME_OK, 3000);
     cr_assert_eq(g->state, GROUP_FINISHED);
     cr_assert(all[1]->ended && all[1]->outcome == OUTCOME_CANCELLED);
     cr_assert_eq(g->queue->offered, 1);
-    cr_assert_eq(b.n_waiting, 0);
-    book_done(&b);
+    cr_assert_eq(f->n_waiting, 0);
 }
 
-TEST(book, failures_of_each_kind_have_their_own_count)
+TEST_WITH(book, failures_of_each_kind_have_their_own_count, book)
 {
-    struct book b;
     struct group *g;
     struct attempt *a;
 
-    book_init(&b);
-    submit(&b, "g", ",\"attempts\":2,\"infra_attempts\":3");
-    g = book_group(&b, STR("g"));
+    submit(f, "g", ",\"attempts\":2,\"infra_attempts\":3");
+    g = book_group(f, STR("g"));
     for (unsigned i = 0; i < 2; i++) {
-        a = claim(&b, "x", 100000 * (i + 1));
-        end(&b, a, OUTCOME_INFRA, 100000 * (i + 1));
+        a = claim(f, "x", 100000 * (i + 1));
+        end(f, a, OUTCOME_INFRA, 100000 * (i + 1));
         cr_assert_eq(a->verdict, ROLLOUT_WAITING);
     }
-    a = claim(&b, "x", 900000);
-    end(&b, a, OUTCOME_ERROR, 900000);
+    a = claim(f, "x", 900000);
+    end(f, a, OUTCOME_ERROR, 900000);
     cr_assert_eq(a->verdict, ROLLOUT_WAITING);
-    a = claim(&b, "x", 900000);
-    end(&b, a, OUTCOME_ERROR, 900000);
+    a = claim(f, "x", 900000);
+    end(f, a, OUTCOME_ERROR, 900000);
     cr_assert_eq(a->verdict, ROLLOUT_FAILED);
     cr_assert_eq(g->state, GROUP_FAILED);
-    book_done(&b);
 }
 
 static int lose(struct book *b, const struct attempt *a, uint64_t at_ms)
@@ -67,48 +61,43 @@ static int lose(struct book *b, const struct attempt *a, uint64_t at_ms)
     return rc;
 }
 
-TEST(book, a_lost_session_is_tried_again_until_its_group_settles)
+TEST_WITH(book, a_lost_session_is_tried_again_until_its_group_settles, book)
 {
-    struct book b;
     struct group *g;
     struct attempt *first, *last;
 
-    book_init(&b);
-    submit(&b, "g", ",\"n\":2,\"min\":1,\"infra_attempts\":2");
-    g = book_group(&b, STR("g"));
-    first = claim(&b, "x", 2000);
-    last = claim(&b, "x", 2000);
-    cr_assert_neq(lose(&b, first, 3000), 0, "it runs");
-    end(&b, first, OUTCOME_OK, 3000);
-    cr_assert_eq(lose(&b, first, 3000), 0);
-    cr_assert(g->waiting == 1 && g->succeeded == 0 && !claim(&b, "x", 3999));
-    cr_assert_neq(lose(&b, first, 3000), 0, "once");
-    first = claim(&b, "x", 4000);
+    submit(f, "g", ",\"n\":2,\"min\":1,\"infra_attempts\":2");
+    g = book_group(f, STR("g"));
+    first = claim(f, "x", 2000);
+    last = claim(f, "x", 2000);
+    cr_assert_neq(lose(f, first, 3000), 0, "it runs");
+    end(f, first, OUTCOME_OK, 3000);
+    cr_assert_eq(lose(f, first, 3000), 0);
+    cr_assert(g->waiting == 1 && g->succeeded == 0 && !claim(f, "x", 3999));
+    cr_assert_neq(lose(f, first, 3000), 0, "once");
+    first = claim(f, "x", 4000);
     cr_assert(first && first->number == 2);
-    end(&b, first, OUTCOME_OK, 5000);
-    cr_assert_eq(lose(&b, first, 5000), 0, "no attempt is left");
+    end(f, first, OUTCOME_OK, 5000);
+    cr_assert_eq(lose(f, first, 5000), 0, "no attempt is left");
     cr_assert_eq(first->rollout->state, ROLLOUT_LOST);
-    end(&b, last, OUTCOME_OK, 6000);
+    end(f, last, OUTCOME_OK, 6000);
     cr_assert(g->state == GROUP_PARTIAL && g->queue->offered == 1);
-    book_done(&b);
 }
 
-TEST(book, a_settled_group_loses_members_until_it_is_delivered)
+TEST_WITH(book, a_settled_group_loses_members_until_it_is_delivered, book)
 {
-    struct book b;
     struct group *g;
     struct attempt *all[2];
     struct buf record = {0};
 
-    book_init(&b);
-    submit(&b, "g", ",\"n\":2,\"min\":1");
-    g = book_group(&b, STR("g"));
+    submit(f, "g", ",\"n\":2,\"min\":1");
+    g = book_group(f, STR("g"));
     for (int i = 0; i < 2; i++)
-        all[i] = claim(&b, "x", 2000);
+        all[i] = claim(f, "x", 2000);
     for (int i = 0; i < 2; i++)
-        end(&b, all[i], OUTCOME_OK, 3000);
+        end(f, all[i], OUTCOME_OK, 3000);
     cr_assert_eq(g->state, GROUP_FINISHED);
-    cr_assert_eq(lose(&b, all[1], 4000), 0);
+    cr_assert_eq(lose(f, all[1], 4000), 0);
     cr_assert(g->state == GROUP_PARTIAL && g->succeeded == 1);
     cr_assert(g->queue->n_groups[GROUP_FINISHED] == 0 && g->queue->n_groups[GROUP_PARTIAL] == 1);
     g->sought = 1;
@@ -117,10 +106,9 @@ TEST(book, a_settled_group_loses_members_until_it_is_delivered)
     g->sought = 0;
     cr_assert_eq(book_next_group(g->queue, UINT32_MAX, false), g);
     record_taken(STR("g"), 1000, 5000, &record);
-    apply(&b, &record);
-    cr_assert_neq(lose(&b, all[0], 6000), 0);
+    apply(f, &record);
+    cr_assert_neq(lose(f, all[0], 6000), 0);
     cr_assert_eq(g->succeeded, 1);
-    book_done(&b);
 }
 
 /* An attempt without an export cannot be kept: the rollout is repeated, and fails in the end. */
@@ -169,68 +157,59 @@ TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
 
 /* Attempts that a group's deadline ends do not count for their runner. Those that time out by
  * themselves do. */
-TEST(book, a_deadline_is_no_failure_of_the_runner)
+TEST_WITH(book, a_deadline_is_no_failure_of_the_runner, book)
 {
     struct buf record = {0};
     struct attempt *a[4];
-    struct book b;
     uint64_t at;
 
-    book_init(&b);
-    submit(&b, "g", ",\"n\":4,\"deadline_s\":9,\"on\":{\"timeout\":\"retry\"}");
+    submit(f, "g", ",\"n\":4,\"deadline_s\":9,\"on\":{\"timeout\":\"retry\"}");
     for (unsigned i = 0; i < 4; i++)
-        a[i] = claim(&b, "x", 1000);
-    end(&b, a[0], OUTCOME_TIMEOUT, 2000);
-    cr_assert_eq(book_runner(&b, STR("r"))->failures, 1);
-    at = book_group(&b, STR("g"))->submitted_at_ms + 9001; /* the deadline is not recorded yet */
-    end(&b, a[3], OUTCOME_TIMEOUT, at);
-    cr_expect_eq(book_runner(&b, STR("r"))->failures, 1);
+        a[i] = claim(f, "x", 1000);
+    end(f, a[0], OUTCOME_TIMEOUT, 2000);
+    cr_assert_eq(book_runner(f, STR("r"))->failures, 1);
+    at = book_group(f, STR("g"))->submitted_at_ms + 9001; /* the deadline is not recorded yet */
+    end(f, a[3], OUTCOME_TIMEOUT, at);
+    cr_expect_eq(book_runner(f, STR("r"))->failures, 1);
     record_plain(RECORD_DEADLINE, STR("g"), 10000, &record);
-    apply(&b, &record);
+    apply(f, &record);
     buf_done(&record);
-    end(&b, a[1], OUTCOME_TIMEOUT, 11000);
-    end(&b, a[2], OUTCOME_ERROR, 12000);
-    cr_expect_eq(book_runner(&b, STR("r"))->failures, 1);
-    cr_expect_eq(book_group(&b, STR("g"))->state, GROUP_FAILED);
-    book_done(&b);
+    end(f, a[1], OUTCOME_TIMEOUT, 11000);
+    end(f, a[2], OUTCOME_ERROR, 12000);
+    cr_expect_eq(book_runner(f, STR("r"))->failures, 1);
+    cr_expect_eq(book_group(f, STR("g"))->state, GROUP_FAILED);
 }
 
 /* Records of older versions do not say whether the session is finalized. */
-TEST(book, an_old_record_counts_as_it_did)
+TEST_WITH(book, an_old_record_counts_as_it_did, book)
 {
     struct attempt *a;
     struct buf record = {0};
-    struct book b;
 
-    book_init(&b);
-    submit(&b, "g", ",\"on\":{\"infra\":\"keep\"}");
-    a = claim(&b, "x", 1000);
+    submit(f, "g", ",\"on\":{\"infra\":\"keep\"}");
+    a = claim(f, "x", 1000);
     buf_printf(&record,
                "{\"t\":\"end\",\"id\":\"g\",\"attempt\":\"%s\",\"outcome\":\"infra\","
                "\"lost\":true}",
                a->id);
-    apply(&b, &record);
+    apply(f, &record);
     cr_assert_eq(a->verdict, ROLLOUT_SUCCEEDED);
-    book_done(&b);
 }
 
-TEST(book, infrastructure_failures_back_off_and_go_elsewhere_first)
+TEST_WITH(book, infrastructure_failures_back_off_and_go_elsewhere_first, book)
 {
-    struct book b;
     struct attempt *a;
 
-    book_init(&b);
     cr_assert_eq(book_backoff_ms(1), 1000);
     cr_assert_eq(book_backoff_ms(4), 8000);
     cr_assert_eq(book_backoff_ms(100), 60000);
-    submit(&b, "g", ",\"n\":2");
-    a = claim(&b, "x", 5000);
-    end(&b, a, OUTCOME_INFRA, 5000);
-    a = claim(&b, "x", 5999);
+    submit(f, "g", ",\"n\":2");
+    a = claim(f, "x", 5000);
+    end(f, a, OUTCOME_INFRA, 5000);
+    a = claim(f, "x", 5999);
     cr_assert_eq(a->rollout->index, 1, "the failed one waits a second");
-    cr_assert_null(claim(&b, "y", 5999));
-    cr_assert_not_null(claim(&b, "y", 6000));
-    book_done(&b);
+    cr_assert_null(claim(f, "y", 5999));
+    cr_assert_not_null(claim(f, "y", 6000));
 }
 
 TEST(book, a_replay_gives_the_same_book)
@@ -291,7 +270,7 @@ TEST(book, a_replay_gives_the_same_book)
     book_done(&second);
 }
 
-TEST(book, records_that_do_not_fit_change_nothing)
+TEST_WITH(book, records_that_do_not_fit_change_nothing, book)
 {
     static const char *const bad[] = {"{}",
                                       "{\"t\":\"claim\",\"id\":\"g\"}",
@@ -303,46 +282,40 @@ TEST(book, records_that_do_not_fit_change_nothing)
                                       "{\"t\":\"cancel\",\"id\":\"none\"}",
                                       "[",
                                       "{\"t\":\"deadline\",\"id\":\"none\"}"};
-    struct book b;
 
-    book_init(&b);
-    submit(&b, "g", "");
+    submit(f, "g", "");
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct err e = {0};
 
-        cr_assert_eq(book_apply(&b, str_cstr(bad[i]), &e), -1, "%s", bad[i]);
-        cr_assert_eq(b.groups.n, 1);
-        cr_assert_eq(book_group(&b, STR("g"))->state, GROUP_WAITING);
+        cr_assert_eq(book_apply(f, str_cstr(bad[i]), &e), -1, "%s", bad[i]);
+        cr_assert_eq(f->groups.n, 1);
+        cr_assert_eq(book_group(f, STR("g"))->state, GROUP_WAITING);
     }
-    book_done(&b);
 }
 
-TEST(book, delivery_by_settling_and_by_submission)
+TEST_WITH(book, delivery_by_settling_and_by_submission, book)
 {
-    struct book b;
     struct attempt *a[2];
     struct queue *q;
     struct buf record = {0};
 
-    book_init(&b);
-    submit(&b, "a", "");
-    submit(&b, "b", "");
-    q = book_queue(&b, STR("train"));
-    a[0] = claim(&b, "x", 0);
-    a[1] = claim(&b, "x", 0);
-    end(&b, a[1], OUTCOME_OK, 10);
+    submit(f, "a", "");
+    submit(f, "b", "");
+    q = book_queue(f, STR("train"));
+    a[0] = claim(f, "x", 0);
+    a[1] = claim(f, "x", 0);
+    end(f, a[1], OUTCOME_OK, 10);
     cr_assert_null(book_next_group(q, 1u << GROUP_FINISHED, true));
     cr_assert(str_eq_c(book_next_group(q, 1u << GROUP_FINISHED, false)->spec.id, "b"));
     cr_assert_null(book_next_group(q, 1u << GROUP_FAILED, false));
-    end(&b, a[0], OUTCOME_OK, 20);
+    end(f, a[0], OUTCOME_OK, 20);
     cr_assert(str_eq_c(book_next_group(q, 1u << GROUP_FINISHED, true)->spec.id, "a"));
     record_taken(STR("a"), 5000, 30, &record);
-    apply(&b, &record);
+    apply(f, &record);
     record_plain(RECORD_ACKED, STR("a"), 40, &record);
-    apply(&b, &record);
-    cr_assert_null(book_group(&b, STR("a")));
+    apply(f, &record);
+    cr_assert_null(book_group(f, STR("a")));
     cr_assert_eq(q->acked_total, 1);
-    book_done(&b);
 }
 
 /* An acknowledged group may not have been passed to sinks, so a start must find it. */
@@ -357,173 +330,151 @@ static const char *next_group(struct book *b, const char *closed)
 
 /* Order of claims over all queues of one priority: started groups first, then by submission. Closed
  * queues are skipped. */
-TEST(book, claims_go_by_submission_over_open_queues)
+TEST_WITH(book, claims_go_by_submission_over_open_queues, book)
 {
-    struct book b;
-
-    book_init(&b);
-    submit(&b, "a", ",\"queue\":\"train\",\"n\":2");
-    submit(&b, "b", ",\"queue\":\"val\",\"n\":2");
-    submit(&b, "c", ",\"queue\":\"train\"");
-    submit(&b, "d", ",\"queue\":null");
-    submit(&b, "e", ",\"queue\":\"val\",\"priority\":1");
-    cr_expect_str_eq(next_group(&b, NULL), "e");
-    cr_expect_str_eq(next_group(&b, "val"), "a");
-    cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "e");
-    cr_expect_str_eq(next_group(&b, "train"), "b");
-    cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "a");
-    cr_expect_str_eq(next_group(&b, NULL), "a"); /* started */
-    cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "a");
-    cr_expect_str_eq(next_group(&b, NULL), "b");
-    cr_expect_str_eq(next_group(&b, "val"), "c");
-    book_done(&b);
+    submit(f, "a", ",\"queue\":\"train\",\"n\":2");
+    submit(f, "b", ",\"queue\":\"val\",\"n\":2");
+    submit(f, "c", ",\"queue\":\"train\"");
+    submit(f, "d", ",\"queue\":null");
+    submit(f, "e", ",\"queue\":\"val\",\"priority\":1");
+    cr_expect_str_eq(next_group(f, NULL), "e");
+    cr_expect_str_eq(next_group(f, "val"), "a");
+    cr_expect_str_eq(claim(f, "x", 1000)->rollout->group->spec.id.p, "e");
+    cr_expect_str_eq(next_group(f, "train"), "b");
+    cr_expect_str_eq(claim(f, "x", 1000)->rollout->group->spec.id.p, "a");
+    cr_expect_str_eq(next_group(f, NULL), "a"); /* started */
+    cr_expect_str_eq(claim(f, "x", 1000)->rollout->group->spec.id.p, "a");
+    cr_expect_str_eq(next_group(f, NULL), "b");
+    cr_expect_str_eq(next_group(f, "val"), "c");
 }
 
 /* Labels are known without reading the group's text, which may be long. */
-TEST(book, a_groups_labels_are_known_without_its_text)
+TEST_WITH(book, a_groups_labels_are_known_without_its_text, book)
 {
-    struct book b;
     struct group *g;
 
-    book_init(&b);
-    submit(&b, "g", ",\"labels\":{\"step\":\"7\",\"a\\n\":\"\\u00e9\",\"\":\"\"},\"input\":1");
-    submit(&b, "h", ",\"labels\":{}");
-    submit(&b, "i", ",\"labels\":null");
-    g = book_group(&b, STR("g"));
+    submit(f, "g", ",\"labels\":{\"step\":\"7\",\"a\\n\":\"\\u00e9\",\"\":\"\"},\"input\":1");
+    submit(f, "h", ",\"labels\":{}");
+    submit(f, "i", ",\"labels\":null");
+    g = book_group(f, STR("g"));
     memset(g->text, ' ', g->text_len);
     cr_expect(str_eq_c(group_label(g, STR("step")), "7"));
     cr_expect(str_eq_c(group_label(g, STR("a\n")), "\u00e9"));
     cr_expect(group_label(g, STR("")).p && group_label(g, STR("")).len == 0);
     cr_expect_null(group_label(g, STR("ste")).p);
-    cr_expect_null(group_label(book_group(&b, STR("h")), STR("step")).p);
-    cr_expect_null(group_label(book_group(&b, STR("i")), STR("")).p);
-    book_done(&b);
+    cr_expect_null(group_label(book_group(f, STR("h")), STR("step")).p);
+    cr_expect_null(group_label(book_group(f, STR("i")), STR("")).p);
 }
 
 /* Sinks have the entry of a group whose id belongs to a new group now. The new group is still to be
  * reported. */
-TEST(book, a_telling_is_of_one_group_and_not_of_its_namesake)
+TEST_WITH(book, a_telling_is_of_one_group_and_not_of_its_namesake, book)
 {
-    struct book b;
     struct buf record = {0};
 
-    book_init(&b);
-    b.keeps_gone = true;
-    submit(&b, "a", ""); /* submitted at 1000 */
-    end(&b, claim(&b, "x", 0), OUTCOME_OK, 10);
+    f->keeps_gone = true;
+    submit(f, "a", ""); /* submitted at 1000 */
+    end(f, claim(f, "x", 0), OUTCOME_OK, 10);
     record_plain(RECORD_ACKED, STR("a"), 40, &record);
-    apply(&b, &record);
+    apply(f, &record);
     record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), (struct record_begin){0}, 2000,
                  &record);
-    apply(&b, &record);
+    apply(f, &record);
     record_told(STR("a"), 1000, 2001, &record); /* the new group has not settled: no error */
-    apply(&b, &record);
-    cr_assert(book_gone_group(&b, STR("a"))->told && !book_group(&b, STR("a"))->told);
-    end(&b, claim(&b, "x", 0), OUTCOME_OK, 2002);
+    apply(f, &record);
+    cr_assert(book_gone_group(f, STR("a"))->told && !book_group(f, STR("a"))->told);
+    end(f, claim(f, "x", 0), OUTCOME_OK, 2002);
     record_told(STR("a"), 1000, 2003, &record);
-    apply(&b, &record);
-    cr_assert(!book_group(&b, STR("a"))->told);
+    apply(f, &record);
+    cr_assert(!book_group(f, STR("a"))->told);
     record_told(STR("a"), 2000, 2004, &record);
-    apply(&b, &record);
-    cr_assert(book_group(&b, STR("a"))->told);
-    book_done(&b);
+    apply(f, &record);
+    cr_assert(book_group(f, STR("a"))->told);
 }
 
 /* Two groups of an id are gone before the sinks have the entry of the first one. */
-TEST(book, a_telling_finds_the_older_of_two_that_are_gone)
+TEST_WITH(book, a_telling_finds_the_older_of_two_that_are_gone, book)
 {
-    struct book b;
     struct buf record = {0};
     const struct group *g;
     unsigned n = 0;
 
-    book_init(&b);
-    b.keeps_gone = true;
+    f->keeps_gone = true;
     for (uint64_t at = 1000; at <= 2000; at += 1000) {
         record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), (struct record_begin){0}, at,
                      &record);
-        apply(&b, &record);
-        end(&b, claim(&b, "x", 0), OUTCOME_OK, at + 10);
+        apply(f, &record);
+        end(f, claim(f, "x", 0), OUTCOME_OK, at + 10);
         record_plain(RECORD_ACKED, STR("a"), at + 20, &record);
-        apply(&b, &record);
+        apply(f, &record);
     }
     record_told(STR("a"), 1000, 3000, &record);
-    apply(&b, &record);
+    apply(f, &record);
     record_told(STR("a"), 1500, 3001, &record); /* a group that is not kept: no error */
-    apply(&b, &record);
-    LIST_EACH(&b.gone, g, struct group, all_entry) {
+    apply(f, &record);
+    LIST_EACH(&f->gone, g, struct group, all_entry) {
         cr_assert_eq(g->told, g->submitted_at_ms == 1000);
         n++;
     }
     cr_assert_eq(n, 2);
-    book_done(&b);
 }
 
 /* Sinks may have the entry. */
-TEST(book, a_group_that_is_being_told_loses_no_member)
+TEST_WITH(book, a_group_that_is_being_told_loses_no_member, book)
 {
-    struct book b;
     struct buf record = {0};
     struct attempt *a;
     struct err e = {0};
 
-    book_init(&b);
-    submit(&b, "a", "");
+    submit(f, "a", "");
     record_plain(RECORD_TELLING, STR("a"), 5, &record);
     cr_assert(record_is_telling(buf_str(&record)));
-    cr_assert_eq(book_apply(&b, buf_str(&record), &e), -1, "it has not settled");
-    a = claim(&b, "x", 0);
-    end(&b, a, OUTCOME_OK, 10);
-    apply(&b, &record);
-    cr_assert(group_is_delivered(book_group(&b, STR("a"))));
+    cr_assert_eq(book_apply(f, buf_str(&record), &e), -1, "it has not settled");
+    a = claim(f, "x", 0);
+    end(f, a, OUTCOME_OK, 10);
+    apply(f, &record);
+    cr_assert(group_is_delivered(book_group(f, STR("a"))));
     record_lost(a, 20, &record);
-    cr_assert_eq(book_apply(&b, buf_str(&record), &e), -1);
+    cr_assert_eq(book_apply(f, buf_str(&record), &e), -1);
     cr_assert_eq(a->rollout->state, ROLLOUT_SUCCEEDED);
     buf_done(&record);
-    book_done(&b);
 }
 
-TEST(book, a_kind_of_a_later_version_is_named)
+TEST_WITH(book, a_kind_of_a_later_version_is_named, book)
 {
-    struct book b;
     struct err e = {0};
 
-    book_init(&b);
-    cr_assert_eq(book_apply(&b, STR("{\"t\": \"newer\", \"id\": \"a\", \"at\": 5}"), &e), -1);
+    cr_assert_eq(book_apply(f, STR("{\"t\": \"newer\", \"id\": \"a\", \"at\": 5}"), &e), -1);
     cr_assert(e.kind == ERR_UNSUPPORTED && strstr(e.text, "\"newer\""), "%s", e.text);
-    book_done(&b);
 }
 
-TEST(book, gone_groups_are_kept_until_they_are_forgotten)
+TEST_WITH(book, gone_groups_are_kept_until_they_are_forgotten, book)
 {
-    struct book b;
     struct buf record = {0};
     struct attempt *lost, *counts;
     char ids[2][ATTEMPT_ID_LEN + 1];
 
-    book_init(&b);
-    b.keeps_gone = true;
-    submit(&b, "a", "");
-    lost = claim(&b, "x", 0);
-    end(&b, lost, OUTCOME_ERROR, 10);
-    counts = claim(&b, "x", 20);
-    end(&b, counts, OUTCOME_OK, 30);
+    f->keeps_gone = true;
+    submit(f, "a", "");
+    lost = claim(f, "x", 0);
+    end(f, lost, OUTCOME_ERROR, 10);
+    counts = claim(f, "x", 20);
+    end(f, counts, OUTCOME_OK, 30);
     memcpy(ids[0], lost->id, sizeof(ids[0]));
     memcpy(ids[1], counts->id, sizeof(ids[1]));
     record_plain(RECORD_ACKED, STR("a"), 40, &record);
-    apply(&b, &record);
-    cr_assert(!book_group(&b, STR("a")) && !book_attempt(&b, str_cstr(ids[1])));
-    cr_assert_null(book_gone_attempt(&b, str_cstr(ids[0])), "a retried attempt is owed to nobody");
-    cr_assert_eq(book_gone_attempt(&b, str_cstr(ids[1]))->rollout->group,
-                 book_gone_group(&b, STR("a")));
+    apply(f, &record);
+    cr_assert(!book_group(f, STR("a")) && !book_attempt(f, str_cstr(ids[1])));
+    cr_assert_null(book_gone_attempt(f, str_cstr(ids[0])), "a retried attempt is owed to nobody");
+    cr_assert_eq(book_gone_attempt(f, str_cstr(ids[1]))->rollout->group,
+                 book_gone_group(f, STR("a")));
     record_told(STR("a"), 1000, 50, &record);
-    apply(&b, &record);
-    cr_assert(book_gone_group(&b, STR("a"))->told);
-    submit(&b, "a", ""); /* the id is free: a new group */
-    cr_assert(book_group(&b, STR("a")) && !book_group(&b, STR("a"))->told);
-    book_forget_gone(&b);
-    cr_assert(!book_gone_group(&b, STR("a")) && book_group(&b, STR("a")));
-    book_done(&b);
+    apply(f, &record);
+    cr_assert(book_gone_group(f, STR("a"))->told);
+    submit(f, "a", ""); /* the id is free: a new group */
+    cr_assert(book_group(f, STR("a")) && !book_group(f, STR("a"))->told);
+    book_forget_gone(f);
+    cr_assert(!book_gone_group(f, STR("a")) && book_group(f, STR("a")));
 }
 
 /* Offers a runner by a claim that ends at once. */
@@ -533,68 +484,59 @@ static void offer(struct book *b, const char *name)
 }
 
 /* Executors may offer any number of names. */
-TEST(book, runners_that_no_group_names_are_kept_up_to_a_number)
+TEST_WITH(book, runners_that_no_group_names_are_kept_up_to_a_number, book)
 {
-    struct book b;
     struct runner *waits;
     char name[32];
 
-    book_init(&b);
-    offer(&b, "r");
-    submit(&b, "g", "");
-    offer(&b, "first");
-    waits = book_runner_made(&b, STR("waits"));
+    offer(f, "r");
+    submit(f, "g", "");
+    offer(f, "first");
+    waits = book_runner_made(f, STR("waits"));
     waits->slots = 3;
     for (unsigned i = 0; i < 10 * UNASKED_MAX; i++) {
         (void)snprintf(name, sizeof(name), "unknown %u", i);
-        offer(&b, name);
+        offer(f, name);
         if (i == UNASKED_MAX / 2)
-            offer(&b, "first");
-        cr_assert_leq(b.runners.n, UNASKED_MAX + 2);
+            offer(f, "first");
+        cr_assert_leq(f->runners.n, UNASKED_MAX + 2);
     }
-    cr_expect_eq(b.runners.n, UNASKED_MAX + 2);
-    cr_expect_eq(book_runner(&b, STR("r")), book_group(&b, STR("g"))->runner, "a group's stays");
-    cr_expect_eq(book_runner(&b, STR("waits")), waits, "and one that is offered");
-    cr_expect_null(book_runner(&b, STR("unknown 0")));
-    cr_expect_null(book_runner(&b, STR("first")));
-    cr_expect_not_null(book_runner(&b, str_cstr(name)), "the newest are there");
-    for (size_t i = 0; i < b.runners.n; i++)
-        cr_expect_eq(book_runner(&b, str_cstr(b.runners.at[i]->name)), b.runners.at[i]);
-    book_done(&b);
+    cr_expect_eq(f->runners.n, UNASKED_MAX + 2);
+    cr_expect_eq(book_runner(f, STR("r")), book_group(f, STR("g"))->runner, "a group's stays");
+    cr_expect_eq(book_runner(f, STR("waits")), waits, "and one that is offered");
+    cr_expect_null(book_runner(f, STR("unknown 0")));
+    cr_expect_null(book_runner(f, STR("first")));
+    cr_expect_not_null(book_runner(f, str_cstr(name)), "the newest are there");
+    for (size_t i = 0; i < f->runners.n; i++)
+        cr_expect_eq(book_runner(f, str_cstr(f->runners.at[i]->name)), f->runners.at[i]);
 }
 
 /* A name ends at a NUL: both names are the same runner. */
-TEST(book, a_name_ends_at_a_nul)
+TEST_WITH(book, a_name_ends_at_a_nul, book)
 {
-    struct book b;
     struct runner *r;
 
-    book_init(&b);
-    r = book_runner_made(&b, STR("r"));
-    cr_expect_eq(book_runner_made(&b, STR("r\0x")), r);
-    cr_expect_eq(book_runner(&b, STR("r")), r);
-    cr_expect_eq(b.runners.n, 1);
-    book_done(&b);
+    r = book_runner_made(f, STR("r"));
+    cr_expect_eq(book_runner_made(f, STR("r\0x")), r);
+    cr_expect_eq(book_runner(f, STR("r")), r);
+    cr_expect_eq(f->runners.n, 1);
 }
 
 /* A runner that was kept without a group gets one. */
-TEST(book, a_runner_that_a_group_names_late_stays)
+TEST_WITH(book, a_runner_that_a_group_names_late_stays, book)
 {
-    struct book b;
     struct runner *r;
     char name[32];
 
-    book_init(&b);
-    offer(&b, "r");
-    r = book_runner(&b, STR("r"));
-    submit(&b, "g", "");
+    offer(f, "r");
+    r = book_runner(f, STR("r"));
+    submit(f, "g", "");
     for (unsigned i = 0; i < 2 * UNASKED_MAX; i++) {
         (void)snprintf(name, sizeof(name), "unknown %u", i);
-        offer(&b, name);
-        offer(&b, "r");
+        offer(f, name);
+        offer(f, "r");
     }
-    cr_expect_eq(book_runner(&b, STR("r")), r);
-    cr_expect_eq(book_group(&b, STR("g"))->runner, r);
-    cr_assert_not_null(claim(&b, "x", 2000));
-    book_done(&b);
+    cr_expect_eq(book_runner(f, STR("r")), r);
+    cr_expect_eq(book_group(f, STR("g"))->runner, r);
+    cr_assert_not_null(claim(f, "x", 2000));
 }

@@ -68,33 +68,30 @@ TEST(book_lanes, groups_of_which_nothing_can_be_claimed_cost_a_look)
         expect_linear(names[kind], cost_of_picks, &kind, 512);
 }
 
-TEST(book_lanes, what_can_be_claimed_again_goes_first_again)
+TEST_WITH(book_lanes, what_can_be_claimed_again_goes_first_again, book)
 {
-    struct book b;
     struct rollout *m;
     struct buf told = {0};
     struct json_out o = json_out_to(&told);
 
-    book_init(&b);
-    begin_groups(&b, KIND_RESTS, 1);
-    submit(&b, "h", "");
-    submit(&b, "i", "");
-    m = next_rollout(&b, 5999);
+    begin_groups(f, KIND_RESTS, 1);
+    submit(f, "h", "");
+    submit(f, "i", "");
+    m = next_rollout(f, 5999);
     cr_assert(str_eq_c(m->group->spec.id, "h"));
     book_reserve(m);
-    cr_expect(str_eq_c(next_rollout(&b, 5999)->group->spec.id, "i"));
+    cr_expect(str_eq_c(next_rollout(f, 5999)->group->spec.id, "i"));
     book_release(m);
-    cr_expect(str_eq_c(next_rollout(&b, 5999)->group->spec.id, "h"));
-    cr_expect(str_eq_c(next_rollout(&b, 6000)->group->spec.id, "g0"));
+    cr_expect(str_eq_c(next_rollout(f, 5999)->group->spec.id, "h"));
+    cr_expect(str_eq_c(next_rollout(f, 6000)->group->spec.id, "g0"));
     for (int i = 0; i < 3; i++)
-        book_reserve(next_rollout(&b, 6000));
-    cr_expect_null(next_rollout(&b, 6000));
-    result_write_queue(&b, STR("train"), book_queue(&b, STR("train")),
+        book_reserve(next_rollout(f, 6000));
+    cr_expect_null(next_rollout(f, 6000));
+    result_write_queue(f, STR("train"), book_queue(f, STR("train")),
                        &(struct waits_now){.wall_ms = 6000, .mono_ms = 6000}, &o);
     cr_expect(str_find(buf_str(&told), STR("no executor offers it"), 0) != SIZE_MAX,
               "they wait all the same");
     buf_done(&told);
-    book_done(&b);
 }
 
 /* Finds the next rollout of the group by checking all of it. */
@@ -177,22 +174,19 @@ static void do_something(struct book *b, struct rollout *m, uint64_t at_ms, unsi
     }
 }
 
-TEST(book_lanes, the_next_rollout_is_the_one_that_a_look_at_all_finds)
+TEST_WITH(book_lanes, the_next_rollout_is_the_one_that_a_look_at_all_finds, book)
 {
-    struct book b;
     uint64_t at_ms = 5000;
     unsigned random = 7, found = 0;
 
-    book_init(&b);
     for (unsigned i = 0; i < 20000; i++) {
-        struct rollout *m = next_rollout(&b, at_ms);
+        struct rollout *m = next_rollout(f, at_ms);
 
-        cr_assert_eq(m, look_at_all(&b, at_ms), "step %u", i);
+        cr_assert_eq(m, look_at_all(f, at_ms), "step %u", i);
         found += m != NULL;
         random = random * 1103515245u + 12345u;
         at_ms += (random >> 16) % 400;
-        do_something(&b, m, at_ms, (random >> 8) % 11);
+        do_something(f, m, at_ms, (random >> 8) % 11);
     }
     cr_expect(found > 5000 && found < 18000, "%u", found);
-    book_done(&b);
 }

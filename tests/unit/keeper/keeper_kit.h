@@ -77,7 +77,7 @@ static inline void answer_claim(struct claims_store *s, const struct store_answe
     call.fn(call.ctx, a);
 }
 
-static inline void begin_case(struct keeper_case *f)
+static inline void keeper_case_open(struct keeper_case *f)
 {
     static const struct store_kind kind = {
         .claim = record_claim, .release = record_release, .renew = record_renewal};
@@ -106,7 +106,7 @@ static inline void begin_case(struct keeper_case *f)
     f->k.view.self = f->k.name;
 }
 
-static inline void end_case(struct keeper_case *f)
+static inline void keeper_case_close(struct keeper_case *f)
 {
     while (f->store.n > 0)
         answer_claim(&f->store, &(struct store_answer){.verdict = STORE_LOST, .why = "the end"});
