@@ -57,7 +57,7 @@ static void open_journal(struct fixture *f, enum journal_durability durability)
     places_add(&f->places, 0, f->journal);
 }
 
-static void open_all(struct fixture *f, enum journal_durability durability)
+static void open_at(struct fixture *f, enum journal_durability durability)
 {
     struct err e;
 
@@ -76,7 +76,12 @@ static void close_journal(struct fixture *f)
     session_store_free(f->residency.store);
 }
 
-static void close_all(struct fixture *f)
+static void fixture_open(struct fixture *f)
+{
+    open_at(f, JOURNAL_PROCESS);
+}
+
+static void fixture_close(struct fixture *f)
 {
     char command[160];
 
@@ -117,29 +122,23 @@ static void create(struct fixture *f, const char *id)
     buf_done(&record);
 }
 
-TEST(ledger, applies_before_it_tells)
+TEST_WITH(ledger, applies_before_it_tells, fixture)
 {
-    struct fixture f;
-
-    open_all(&f, JOURNAL_PROCESS);
-    create(&f, "w0-1");
-    cr_assert(f.told == 1 && f.there_first, "durable once written: told at once, after the change");
-    close_all(&f);
+    create(f, "w0-1");
+    cr_assert(f->told == 1 && f->there_first,
+              "durable once written: told at once, after the change");
 }
 
-TEST(ledger, what_is_too_large_for_a_record_is_an_error)
+TEST_WITH(ledger, what_is_too_large_for_a_record_is_an_error, fixture)
 {
-    struct fixture f;
     struct err e = {0};
 
-    open_all(&f, JOURNAL_PROCESS);
-    create(&f, "w0-1");
-    cr_assert_eq(ledger_write(&f.ledger, STR("w0-1"), str_of("x", JOURNAL_RECORD_MAX + (size_t)1),
-                              (struct ledger_done){on_done, &f, NULL}, &e),
+    create(f, "w0-1");
+    cr_assert_eq(ledger_write(&f->ledger, STR("w0-1"), str_of("x", JOURNAL_RECORD_MAX + (size_t)1),
+                              (struct ledger_done){on_done, f, NULL}, &e),
                  -1);
     cr_assert(e.kind == ERR_ENGINE_INVALID && strstr(e.text, "a record has at most"));
-    cr_assert_eq(f.told, 1);
-    close_all(&f);
+    cr_assert_eq(f->told, 1);
 }
 
 TEST(ledger, with_power_it_tells_when_the_disk_has_it)
@@ -147,87 +146,77 @@ TEST(ledger, with_power_it_tells_when_the_disk_has_it)
     uint64_t until_ms = clock_ms() + LIMIT_MS;
     struct fixture f;
 
-    open_all(&f, JOURNAL_POWER);
+    open_at(&f, JOURNAL_POWER);
     create(&f, "w0-1");
     cr_assert(is_there(&f, "w0-1"), "the next call of the session finds it");
     cr_assert_eq(f.told, 0, "but nobody is answered yet");
     while (f.told == 0 && clock_ms() < until_ms)
         (void)loop_poll(f.loop, 10);
     cr_assert(f.told == 1 && f.there_first);
-    close_all(&f);
+    fixture_close(&f);
 }
 
 TEST(ledger, who_left_is_not_told)
 {
     struct fixture f;
 
-    open_all(&f, JOURNAL_POWER);
+    open_at(&f, JOURNAL_POWER);
     create(&f, "w0-1");
     ledger_forget(&f.ledger, &f);
     create(&f, "w0-2"); /* its end follows that of the other one */
     while (f.told == 0)
         (void)loop_poll(f.loop, 10);
     cr_assert_eq(f.told, 1);
-    close_all(&f);
+    fixture_close(&f);
 }
 
-TEST(ledger, what_was_told_is_there_after_a_restart)
+TEST_WITH(ledger, what_was_told_is_there_after_a_restart, fixture)
 {
-    struct fixture f;
-
-    open_all(&f, JOURNAL_PROCESS);
-    create(&f, "w0-1");
-    close_journal(&f);
-    open_journal(&f, JOURNAL_PROCESS);
-    cr_assert(is_there(&f, "w0-1"));
-    cr_assert_not(is_there(&f, "w0-2"));
-    close_all(&f);
+    create(f, "w0-1");
+    close_journal(f);
+    open_journal(f, JOURNAL_PROCESS);
+    cr_assert(is_there(f, "w0-1"));
+    cr_assert_not(is_there(f, "w0-2"));
 }
 
 /* As in a fleet, where records are read back for as long as a sweep needs to pass. */
-TEST(ledger, what_follows_a_session_that_has_left_is_read_back)
+TEST_WITH(ledger, what_follows_a_session_that_has_left_is_read_back, fixture)
 {
     struct session_defaults d;
-    struct fixture f;
     struct buf record = {0}, exported = {0};
     struct session *s;
     struct err e = {0};
     bool ended;
 
-    open_all(&f, JOURNAL_PROCESS);
     session_defaults_init(&d);
     d.evict_after_ms = 1;
-    session_store_configure(f.residency.store, &d);
-    create(&f, "w0-1");
-    s = session_find(f.residency.store, STR("w0-1"), &ended);
+    session_store_configure(f->residency.store, &d);
+    create(f, "w0-1");
+    s = session_find(f->residency.store, STR("w0-1"), &ended);
     cr_assert_eq(session_end_record(s, SESSION_END_FINALIZE, NULL, clock_wall_ms(), &record, &e),
                  0);
     session_exported_record(s, clock_wall_ms(), &exported);
-    cr_assert_eq(ledger_add_back(&f.ledger, STR("w0-1"), buf_str(&record), false, &e), 0);
+    cr_assert_eq(ledger_add_back(&f->ledger, STR("w0-1"), buf_str(&record), false, &e), 0);
     cr_assert(session_leave_late(s, clock_wall_ms() + 1000));
-    cr_assert_eq(ledger_add_back(&f.ledger, STR("w0-1"), buf_str(&exported), false, &e), 0, "%s",
+    cr_assert_eq(ledger_add_back(&f->ledger, STR("w0-1"), buf_str(&exported), false, &e), 0, "%s",
                  e.text);
-    cr_assert_eq(journal_records(f.journal, STR("w0-1")), 3);
-    cr_assert(session_is_kept(f.residency.store, STR("w0-1")));
+    cr_assert_eq(journal_records(f->journal, STR("w0-1")), 3);
+    cr_assert(session_is_kept(f->residency.store, STR("w0-1")));
     buf_done(&record);
     buf_done(&exported);
-    close_all(&f);
 }
 
-TEST(ledger, writes_arrived_answers_before_they_are_many)
+TEST_WITH(ledger, writes_arrived_answers_before_they_are_many, fixture)
 {
     const uint64_t hash[2] = {1, 2};
-    struct fixture f;
 
-    open_all(&f, JOURNAL_PROCESS);
-    f.deliveries.as_records = true;
+    f->deliveries.as_records = true;
     for (uint64_t call = 0; call < 200; call++) {
-        ledger_open_delivery(&f.ledger, STR("w0-1"), hash, (struct str){0}, call);
-        ledger_close_delivery(&f.ledger, STR("w0-1"), hash, call);
-        cr_expect_lt(f.deliveries.arrived.n, 64);
+        ledger_open_delivery(&f->ledger, STR("w0-1"), hash, (struct str){0}, call);
+        ledger_close_delivery(&f->ledger, STR("w0-1"), hash, call);
+        cr_expect_lt(f->deliveries.arrived.n, 64);
     }
-    cr_expect_eq(f.deliveries.arrived.n, 200 % 64);
-    ledger_write_deliveries(&f.ledger);
-    cr_expect_eq(f.deliveries.arrived.n, 0);
-    close_all(&f);
+    cr_expect_eq(f->deliveries.arrived.n, 200 % 64);
+    ledger_write_deliveries(&f->ledger);
+    cr_expect_eq(f->deliveries.arrived.n, 0);
 }

@@ -34,6 +34,17 @@ void kit_init(struct kit *k, const char *options);
 void kit_defaults(struct kit *k, const struct session_defaults *d, const char *options);
 void kit_done(struct kit *k);
 
+/* For TEST_WITH: a session with the default options. */
+static inline void kit_open(struct kit *f)
+{
+    kit_init(f, NULL);
+}
+
+static inline void kit_close(struct kit *f)
+{
+    kit_done(f);
+}
+
 /* Prepares a call. tools: JSON text, or NULL. Returns NULL and k->err if the call is refused. */
 struct session_plan *kit_ask(struct kit *k, const char *messages, const char *tools);
 

@@ -32,36 +32,29 @@ static struct buf read_warnings(const struct session *s)
     return text;
 }
 
-TEST(doubt, marks_of_several_losses_become_one)
+TEST_WITH(doubt, marks_of_several_losses_become_one, kit)
 {
     struct buf text;
-    struct kit k;
 
-    kit_init(&k, NULL);
-    cr_assert(!session_has_losses(k.s) && session_needs_doubt(k.s, SINCE_MS, UNTIL_MS));
-    mark(&k, SINCE_MS, UNTIL_MS);
-    cr_assert(session_has_losses(k.s) && !session_needs_doubt(k.s, SINCE_MS, UNTIL_MS));
-    cr_assert(session_needs_doubt(k.s, SINCE_MS, UNTIL_MS + 1), "a later claim");
-    mark(&k, 7000, 6000);
-    text = read_warnings(k.s);
+    cr_assert(!session_has_losses(f->s) && session_needs_doubt(f->s, SINCE_MS, UNTIL_MS));
+    mark(f, SINCE_MS, UNTIL_MS);
+    cr_assert(session_has_losses(f->s) && !session_needs_doubt(f->s, SINCE_MS, UNTIL_MS));
+    cr_assert(session_needs_doubt(f->s, SINCE_MS, UNTIL_MS + 1), "a later claim");
+    mark(f, 7000, 6000);
+    text = read_warnings(f->s);
     cr_assert_neq(str_find(buf_str(&text),
                            STR("[\"answers from 1970-01-01T00:00:01Z to 1970-01-01T00:00:07Z may"),
                            0),
                   SIZE_MAX, "%.*s", (int)text.len, text.p);
     buf_done(&text);
-    kit_done(&k);
 }
 
-TEST(doubt, a_mark_stays_while_the_session_is_not_in_memory)
+TEST_WITH(doubt, a_mark_stays_while_the_session_is_not_in_memory, kit)
 {
-    struct kit k;
-
-    kit_init(&k, NULL);
-    k.s->residence = EVICTED;
-    mark(&k, SINCE_MS, UNTIL_MS);
-    cr_assert(k.s->doubt_since_ms == SINCE_MS && k.s->doubt_until_ms == UNTIL_MS);
-    k.s->residence = RESIDENT;
-    kit_done(&k);
+    f->s->residence = EVICTED;
+    mark(f, SINCE_MS, UNTIL_MS);
+    cr_assert(f->s->doubt_since_ms == SINCE_MS && f->s->doubt_until_ms == UNTIL_MS);
+    f->s->residence = RESIDENT;
 }
 
 TEST(doubt, a_torn_mark_is_refused)

@@ -91,11 +91,8 @@ TEST(evict, coming_back_is_no_step_back_in_time)
 
 /* Applying a record reads nothing, so no disk error can prevent it. A record that would copy
  * context from other payloads is refused. */
-TEST(evict, a_record_shares_context_over_a_bounded_number_of_runs)
+TEST_WITH(evict, a_record_shares_context_over_a_bounded_number_of_runs, kit)
 {
-    struct kit k;
-
-    kit_init(&k, NULL);
     for (const char *last = "abc"; *last; last++) {
         struct buf b = {0};
         char *text;
@@ -105,20 +102,19 @@ TEST(evict, a_record_shares_context_over_a_bounded_number_of_runs)
             buf_puts(&b, "long ");
         buf_printf(&b, "\"},{\"role\":\"user\",\"content\":\"%c\"}]", *last);
         text = buf_take(&b);
-        cr_assert_geq(kit_turn(&k, text, "A"), 0);
+        cr_assert_geq(kit_turn(f, text, "A"), 0);
         free(text);
     }
-    cr_assert_not_null(k.s->forest.checkpoints.at[2]->context.base);
-    session_store_evicts(k.store, true);
-    session_rest(k.s);
-    session_load_begin(k.s);
-    apply_all(&k, k.n_journal - 1);
-    for (size_t i = 0; i < k.s->forest.checkpoints.n; i++)
-        k.s->forest.checkpoints.at[i]->context.depth = 16;
-    cr_assert_eq(session_apply(k.store, buf_str(&k.journal[k.n_journal - 1]), &k.err), -1);
-    cr_expect_not_null(strstr(k.err.text, "over too many others"), "%s", k.err.text);
-    (void)session_load_end(k.s, false, k.now);
-    kit_done(&k);
+    cr_assert_not_null(f->s->forest.checkpoints.at[2]->context.base);
+    session_store_evicts(f->store, true);
+    session_rest(f->s);
+    session_load_begin(f->s);
+    apply_all(f, f->n_journal - 1);
+    for (size_t i = 0; i < f->s->forest.checkpoints.n; i++)
+        f->s->forest.checkpoints.at[i]->context.depth = 16;
+    cr_assert_eq(session_apply(f->store, buf_str(&f->journal[f->n_journal - 1]), &f->err), -1);
+    cr_expect_not_null(strstr(f->err.text, "over too many others"), "%s", f->err.text);
+    (void)session_load_end(f->s, false, f->now);
 }
 
 /* The budget's name is in the evicted content. */

@@ -58,50 +58,39 @@ TEST(origin, an_id_beyond_the_vocabulary_does_not_leave)
     }
 }
 
-TEST(origin, the_last_id_of_the_vocabulary_does)
+TEST_WITH(origin, the_last_id_of_the_vocabulary_does, kit)
 {
-    struct kit k;
-
-    kit_init(&k, NULL);
-    answer_with(&k, 268);
-    cr_expect_eq(kit_turn(&k, MORE, "x"), CAUSE_EXTENDED);
-    kit_done(&k);
+    answer_with(f, 268);
+    cr_expect_eq(kit_turn(f, MORE, "x"), CAUSE_EXTENDED);
 }
 
 /* Ids in other branches do not affect this conversation. */
-TEST(origin, an_id_beyond_the_vocabulary_hurts_its_own_branch_only)
+TEST_WITH(origin, an_id_beyond_the_vocabulary_hurts_its_own_branch_only, kit)
 {
-    struct kit k;
-
-    kit_init(&k, NULL);
-    cr_expect_eq(kit_turn(&k, OTHER, "hi"), CAUSE_NEW_ROOT);
-    answer_with(&k, 300);
-    cr_expect_eq(kit_turn(&k, OTHER_MORE, "x"), CAUSE_EXTENDED);
-    cr_assert_null(kit_ask(&k, MORE, NULL));
-    kit_done(&k);
+    cr_expect_eq(kit_turn(f, OTHER, "hi"), CAUSE_NEW_ROOT);
+    answer_with(f, 300);
+    cr_expect_eq(kit_turn(f, OTHER_MORE, "x"), CAUSE_EXTENDED);
+    cr_assert_null(kit_ask(f, MORE, NULL));
 }
 
 /* Reads a first record without a fingerprint (version 1), with one, and with a truncated one. */
-TEST(origin, a_beginning_is_read_with_and_without)
+TEST_WITH(origin, a_beginning_is_read_with_and_without, kit)
 {
-    struct kit k;
     struct buf record = {0};
     bool ended;
     size_t whole, fingerprint = 3 * sizeof(uint64_t);
 
-    kit_init(&k, NULL);
     for (size_t less = 0; less <= fingerprint; less++) {
         char id[16];
         int rc;
 
         (void)snprintf(id, sizeof(id), "w0-x%zu", less);
         buf_clear(&record);
-        cr_assert_eq(session_create_record(k.store, str_cstr(id), NULL, 1, &record, &k.err), 0);
+        cr_assert_eq(session_create_record(f->store, str_cstr(id), NULL, 1, &record, &f->err), 0);
         whole = record.len;
-        rc = session_apply(k.store, str_of(record.p, whole - less), &k.err);
+        rc = session_apply(f->store, str_of(record.p, whole - less), &f->err);
         cr_expect_eq(rc, less == 0 || less == fingerprint ? 0 : -1, "%zu", less);
-        cr_expect_eq(session_find(k.store, str_cstr(id), &ended) != NULL, rc == 0);
+        cr_expect_eq(session_find(f->store, str_cstr(id), &ended) != NULL, rc == 0);
     }
     buf_done(&record);
-    kit_done(&k);
 }

@@ -115,7 +115,7 @@ TEST(chains, closed_by_a_call_that_rolled_it_back)
     kit_done(&k);
 }
 
-TEST(store, bad_options_name_their_field)
+TEST_WITH(store, bad_options_name_their_field, kit)
 {
     static const struct {
         const char *options, *field;
@@ -128,20 +128,17 @@ TEST(store, bad_options_name_their_field)
                  {"{\"labels\":[]}", "labels"},
                  {"{\"lock_sampling\":[1]}", "lock_sampling"},
                  {"{\"timeline_compare_level\":\"x\"}", "timeline_compare_level"}};
-    struct kit k;
 
-    kit_init(&k, NULL);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct buf record = {0};
 
-        cr_expect_eq(session_create_record(k.store, STR("w0-2"), kit_json(&k, cases[i].options), 1,
-                                           &record, &k.err),
+        cr_expect_eq(session_create_record(f->store, STR("w0-2"), kit_json(f, cases[i].options), 1,
+                                           &record, &f->err),
                      -1);
-        cr_expect_str_eq(k.err.param, cases[i].field);
+        cr_expect_str_eq(f->err.param, cases[i].field);
         cr_expect_eq(record.len, 0);
         buf_done(&record);
     }
-    kit_done(&k);
 }
 
 TEST(store, an_end_during_a_call_leaves_no_trace)
@@ -272,51 +269,45 @@ TEST(store, finalized_sessions_leave_memory_and_come_back)
     kit_done(&k);
 }
 
-TEST(store, a_pinned_session_outlives_its_end)
+TEST_WITH(store, a_pinned_session_outlives_its_end, kit)
 {
-    struct kit k;
     struct session *s;
 
-    kit_init(&k, NULL);
-    s = k.s;
+    s = f->s;
     session_pin(s);
-    cr_expect_eq(kit_end(&k, SESSION_END_DELETE), 0);
+    cr_expect_eq(kit_end(f, SESSION_END_DELETE), 0);
     cr_expect(str_eq_c(session_id(s), "w0-1"));
-    session_unpin(k.store, s);
-    kit_done(&k);
+    session_unpin(f->store, s);
 }
 
-TEST(past, answers_are_found_by_request_and_by_response)
+TEST_WITH(past, answers_are_found_by_request_and_by_response, kit)
 {
     const uint64_t hash[2] = {42, 7}, other[2] = {43, 7};
     const struct str none = {0};
     const struct session_past_call *c;
     const struct json *messages;
     uint64_t call;
-    struct kit k;
 
-    kit_init(&k, NULL);
-    k.body_hash = 42;
-    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
-    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "b"), 0);
-    cr_assert(session_find_call(k.s, hash, none, &call));
-    c = session_past(k.s, &k.arena, call, true, &k.err);
+    f->body_hash = 42;
+    cr_expect_geq(kit_turn(f, "[" U("q") "]", "a"), 0);
+    cr_expect_geq(kit_turn(f, "[" U("q") "]", "b"), 0);
+    cr_assert(session_find_call(f->s, hash, none, &call));
+    c = session_past(f->s, &f->arena, call, true, &f->err);
     cr_assert(c);
     cr_expect_eq(c->n_answers, 1);
     cr_expect_eq(c->call, 1); /* the newest */
     cr_expect(str_eq_c(json_string(json_get(c->answers[0].message, "content")), "b"));
     cr_expect_eq(c->completion_tokens, 2);
-    cr_expect_not(session_find_call(k.s, other, none, &call));
-    cr_expect(session_find_call(k.s, hash, STR("key"), &call)); /* the old calls had no key */
-    c = session_past(k.s, &k.arena, 0, true, &k.err);
+    cr_expect_not(session_find_call(f->s, other, none, &call));
+    cr_expect(session_find_call(f->s, hash, STR("key"), &call)); /* the old calls had no key */
+    c = session_past(f->s, &f->arena, 0, true, &f->err);
     cr_assert(c);
     cr_expect(str_eq_c(json_string(json_get(c->answers[0].message, "content")), "a"));
-    cr_expect_null(session_past(k.s, &k.arena, 2, true, &k.err));
-    messages = session_messages(k.s, &k.arena, STR("r0"));
+    cr_expect_null(session_past(f->s, &f->arena, 2, true, &f->err));
+    messages = session_messages(f->s, &f->arena, STR("r0"));
     cr_assert(messages);
     cr_expect_eq(messages->n, 2);
-    cr_expect_null(session_messages(k.s, &k.arena, STR("r9")));
-    kit_done(&k);
+    cr_expect_null(session_messages(f->s, &f->arena, STR("r9")));
 }
 
 /* Returns the number of the newest call that a request may repeat, or -1. */
@@ -328,55 +319,49 @@ static int64_t found(const struct kit *k, uint64_t body, const char *key)
     return session_find_call(k->s, hash, str_cstr(key), &call) ? (int64_t)call : -1;
 }
 
-TEST(past, a_key_finds_its_own_call_or_one_without)
+TEST_WITH(past, a_key_finds_its_own_call_or_one_without, kit)
 {
     static const struct {
         const char *key;
         uint64_t body;
     } calls[] = {{"a", 1}, {NULL, 1}, {"b", 1}, {"a", 1}, {"b", 2}, {"", 1}};
-    struct kit k;
 
-    kit_init(&k, NULL);
     for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
-        k.body_hash = calls[i].body;
-        k.key = str_cstr(calls[i].key);
-        cr_assert_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+        f->body_hash = calls[i].body;
+        f->key = str_cstr(calls[i].key);
+        cr_assert_geq(kit_turn(f, "[" U("q") "]", "a"), 0);
     }
-    cr_expect_eq(found(&k, 1, NULL), 5, "without a key the newest");
-    cr_expect_eq(found(&k, 1, "a"), 3, "the newest with that key");
-    cr_expect_eq(found(&k, 1, "b"), 2);
-    cr_expect_eq(found(&k, 1, ""), 5);
-    cr_expect_eq(found(&k, 1, "c"), 1, "else the newest without one");
-    cr_expect_eq(found(&k, 2, "b"), 4);
-    cr_expect_eq(found(&k, 2, "a"), -1);
-    cr_expect_eq(found(&k, 3, NULL), -1);
+    cr_expect_eq(found(f, 1, NULL), 5, "without a key the newest");
+    cr_expect_eq(found(f, 1, "a"), 3, "the newest with that key");
+    cr_expect_eq(found(f, 1, "b"), 2);
+    cr_expect_eq(found(f, 1, ""), 5);
+    cr_expect_eq(found(f, 1, "c"), 1, "else the newest without one");
+    cr_expect_eq(found(f, 2, "b"), 4);
+    cr_expect_eq(found(f, 2, "a"), -1);
+    cr_expect_eq(found(f, 3, NULL), -1);
     for (size_t i = 0; i < ARRAY_LEN(calls); i++)
-        cr_expect(str_eq(session_call_key(k.s, i), str_cstr(calls[i].key)));
-    cr_expect_null(session_call_key(k.s, ARRAY_LEN(calls)).p);
-    kit_done(&k);
+        cr_expect(str_eq(session_call_key(f->s, i), str_cstr(calls[i].key)));
+    cr_expect_null(session_call_key(f->s, ARRAY_LEN(calls)).p);
 }
 
 /* Calls are stored in the order of their ends. */
-TEST(past, calls_that_end_out_of_order_are_found_by_their_numbers)
+TEST_WITH(past, calls_that_end_out_of_order_are_found_by_their_numbers, kit)
 {
     static const char *const keys[] = {"zero", "one", "two", "three"};
     static const size_t ends[] = {2, 0, 3, 1};
     struct session_plan *plans[ARRAY_LEN(keys)];
-    struct kit k;
 
-    kit_init(&k, NULL);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        k.key = str_cstr(keys[i]);
-        plans[i] = kit_ask(&k, "[" U("q") "]", NULL);
+        f->key = str_cstr(keys[i]);
+        plans[i] = kit_ask(f, "[" U("q") "]", NULL);
         cr_assert_not_null(plans[i]);
         cr_assert_eq(plans[i]->call, i);
     }
     for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-        cr_assert_eq(kit_answer(&k, plans[ends[i]], "a", false), 0);
+        cr_assert_eq(kit_answer(f, plans[ends[i]], "a", false), 0);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        cr_expect(str_eq_c(session_call_key(k.s, i), keys[i]), "%zu", i);
-    cr_expect_null(session_call_key(k.s, 4).p);
-    kit_done(&k);
+        cr_expect(str_eq_c(session_call_key(f->s, i), keys[i]), "%zu", i);
+    cr_expect_null(session_call_key(f->s, 4).p);
 }
 
 /* Commits one more call with its body, like kit_turn, whose journal is too small for so many. */
@@ -429,39 +414,35 @@ TEST(past, looking_back_costs_no_more_behind_many_calls)
     expect_linear("calls with keys", look_back, NULL, 400);
 }
 
-TEST(reward, the_newest_write_wins_per_key)
+TEST_WITH(reward, the_newest_write_wins_per_key, kit)
 {
-    struct kit k;
-
     static const struct {
         const char *info, *id;
     } writes[] = {
         {"{\"reward\":1,\"acc\":2}", NULL}, {"{\"reward\":0.5}", NULL}, {"{\"reward\":9}", "r0"}};
     struct buf state = {0};
 
-    kit_init(&k, NULL);
-    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    cr_expect_geq(kit_turn(f, "[" U("q") "]", "a"), 0);
     for (size_t i = 0; i < 3; i++) {
         struct buf record = {0};
 
-        cr_expect_eq(session_reward_record(k.s, kit_json(&k, writes[i].info),
-                                           str_cstr(writes[i].id), 5, &record, &k.err),
+        cr_expect_eq(session_reward_record(f->s, kit_json(f, writes[i].info),
+                                           str_cstr(writes[i].id), 5, &record, &f->err),
                      0);
-        cr_expect_eq(session_apply(k.store, buf_str(&record), &k.err), 0);
+        cr_expect_eq(session_apply(f->store, buf_str(&record), &f->err), 0);
         buf_done(&record);
     }
-    cr_assert_eq(session_write_state(k.s, false, &state, &k.err), 0);
+    cr_assert_eq(session_write_state(f->s, false, &state, &f->err), 0);
     cr_expect_neq(str_find(buf_str(&state),
                            STR("\"reward_info\":{\"reward\":0.5,\"acc\":2},\"turn_rewards\":{"
                                "\"r0\":{\"reward\":9}}"),
                            0),
                   SIZE_MAX);
-    cr_expect_eq(session_reward_record(k.s, kit_json(&k, "{}"), STR("r7"), 5, &state, &k.err), -1);
-    cr_expect_str_eq(k.err.param, "response_id");
-    cr_expect_eq(session_reward_record(k.s, kit_json(&k, "[]"), (struct str){0}, 5, &state, &k.err),
-                 -1);
+    cr_expect_eq(session_reward_record(f->s, kit_json(f, "{}"), STR("r7"), 5, &state, &f->err), -1);
+    cr_expect_str_eq(f->err.param, "response_id");
+    cr_expect_eq(
+        session_reward_record(f->s, kit_json(f, "[]"), (struct str){0}, 5, &state, &f->err), -1);
     buf_done(&state);
-    kit_done(&k);
 }
 
 /* Applies a record of n members twice: first all are new, then none. */

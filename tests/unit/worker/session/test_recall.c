@@ -95,7 +95,7 @@ static void lab_begin(struct lab *w, const char *options)
     w->in = (struct session_call_input){.chat = &w->chat, .now_ms = 5000, .body_hash = {1, 7}};
 }
 
-static void lab_init(struct lab *w)
+static void lab_open(struct lab *w)
 {
     lab_begin(w, NULL);
     turn(w, "[" SECOND "]", w->b);
@@ -117,7 +117,7 @@ static void evict(struct lab *w)
     session_unpin(w->k.store, w->k.s);
 }
 
-static void lab_done(struct lab *w)
+static void lab_close(struct lab *w)
 {
     kit_done(&w->k);
 }
@@ -160,32 +160,29 @@ static struct token_span prompt_of(struct lab *w)
     return got;
 }
 
-TEST(recall, a_long_path_comes_back_in_steps)
+TEST_WITH(recall, a_long_path_comes_back_in_steps, lab)
 {
-    struct lab w;
     struct kit_prepare q;
     struct token_span want;
     size_t steps, before;
 
-    lab_init(&w);
-    want = prompt_of(&w);
-    cr_assert_eq(w.times, 0, "all of it was in memory");
-    before = memory(&w);
-    evict(&w);
-    cr_assert_leq(memory(&w), before - BYTES);
-    cr_assert_eq(begin(&w, &q), 1);
-    cr_assert_eq(go_through(&q, &steps), 0, "%s", w.k.err.text);
+    want = prompt_of(f);
+    cr_assert_eq(f->times, 0, "all of it was in memory");
+    before = memory(f);
+    evict(f);
+    cr_assert_leq(memory(f), before - BYTES);
+    cr_assert_eq(begin(f, &q), 1);
+    cr_assert_eq(go_through(&q, &steps), 0, "%s", f->k.err.text);
     cr_expect_geq(steps, BYTES / STEP_MOST);
     cr_expect_leq(steps, BYTES / RECALL_STEP);
-    cr_expect_eq(w.times, steps + 1);
-    cr_expect_leq(w.most, STEP_MOST);
-    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
-    same_prompt(&w, &q, want);
-    cr_expect_eq(memory(&w), before);
-    cr_expect_eq(w.k.s->room_bytes, 0);
-    ahead_same(w.k.s, w.a, 1, 0);
-    ahead_same(w.k.s, w.b, 1, 1);
-    lab_done(&w);
+    cr_expect_eq(f->times, steps + 1);
+    cr_expect_leq(f->most, STEP_MOST);
+    cr_expect_lt(f->bytes, BYTES + BYTES / 100);
+    same_prompt(f, &q, want);
+    cr_expect_eq(memory(f), before);
+    cr_expect_eq(f->k.s->room_bytes, 0);
+    ahead_same(f->k.s, f->a, 1, 0);
+    ahead_same(f->k.s, f->b, 1, 1);
 }
 
 TEST(recall, a_short_path_takes_no_further_step)
@@ -193,14 +190,14 @@ TEST(recall, a_short_path_takes_no_further_step)
     struct lab w;
     struct kit_prepare q;
 
-    lab_init(&w);
+    lab_open(&w);
     evict(&w);
     cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[0]), 0);
     cr_assert_eq(w.times, 1, "in one go");
     cr_assert_gt(w.most, 8 * IDS);
     cr_assert_eq(begin(&w, &q), 1, "the other one is longer than a step");
     kit_prepare_cancel(&q);
-    lab_done(&w);
+    lab_close(&w);
 
     lab_begin(&w, NULL);
     turn(&w, "[" SECOND "]", answer(&w, 1000, 2));
@@ -210,156 +207,141 @@ TEST(recall, a_short_path_takes_no_further_step)
     cr_expect_eq(w.times, 2);
     cr_expect_eq(w.k.s->payload_evicted, 0);
     session_release(w.k.store, q.p);
-    lab_done(&w);
+    lab_close(&w);
 }
 
 /* Payloads that were read stay, whatever is evicted between two steps. */
-TEST(recall, what_came_stays_between_two_steps)
+TEST_WITH(recall, what_came_stays_between_two_steps, lab)
 {
-    struct lab w;
     struct kit_prepare q;
     struct token_span want;
 
-    lab_init(&w);
-    want = prompt_of(&w);
-    evict(&w);
-    for (int rc = begin(&w, &q); rc == 1; rc = kit_prepare_step(&q))
-        (void)session_evict(w.k.store, 0, SIZE_MAX);
-    cr_assert_eq(q.rc, 0, "%s", w.k.err.text);
-    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
-    (void)session_evict(w.k.store, 0, SIZE_MAX);
-    same_prompt(&w, &q, want);
-    (void)session_evict(w.k.store, 0, SIZE_MAX);
-    cr_expect_not(session_resident(w.k.s), "nothing of it is held any more");
-    lab_done(&w);
+    want = prompt_of(f);
+    evict(f);
+    for (int rc = begin(f, &q); rc == 1; rc = kit_prepare_step(&q))
+        (void)session_evict(f->k.store, 0, SIZE_MAX);
+    cr_assert_eq(q.rc, 0, "%s", f->k.err.text);
+    cr_expect_lt(f->bytes, BYTES + BYTES / 100);
+    (void)session_evict(f->k.store, 0, SIZE_MAX);
+    same_prompt(f, &q, want);
+    (void)session_evict(f->k.store, 0, SIZE_MAX);
+    cr_expect_not(session_resident(f->k.s), "nothing of it is held any more");
 }
 
 /* Payloads that are being read count once, from the start. */
-TEST(recall, calls_of_one_path_read_it_once)
+TEST_WITH(recall, calls_of_one_path_read_it_once, lab)
 {
     enum { CALLS = 3 };
 
-    struct lab w;
     struct kit_prepare q[CALLS];
     struct token_span want;
     size_t before, most = 0, more = CALLS;
 
-    lab_init(&w);
-    want = prompt_of(&w);
-    before = memory(&w);
-    evict(&w);
+    want = prompt_of(f);
+    before = memory(f);
+    evict(f);
     for (size_t i = 0; i < CALLS; i++)
-        cr_assert_eq(begin(&w, &q[i]), 1);
+        cr_assert_eq(begin(f, &q[i]), 1);
     while (more > 0) {
         more = 0;
         for (size_t i = 0; i < CALLS; i++) {
             more += kit_prepare_step(&q[i]) == 1;
-            most = MAX_OF(most, memory(&w));
+            most = MAX_OF(most, memory(f));
         }
     }
     cr_expect_leq(most, before + 4096);
-    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
+    cr_expect_lt(f->bytes, BYTES + BYTES / 100);
     for (size_t i = 0; i < CALLS; i++) {
         cr_assert_eq(q[i].rc, 0);
-        same_prompt(&w, &q[i], want);
+        same_prompt(f, &q[i], want);
     }
-    cr_expect_eq(memory(&w), before);
-    lab_done(&w);
+    cr_expect_eq(memory(f), before);
 }
 
 /* One of two readers leaves within a payload, then the other one. */
-TEST(recall, who_leaves_takes_nothing_from_others)
+TEST_WITH(recall, who_leaves_takes_nothing_from_others, lab)
 {
-    struct lab w;
     struct kit_prepare p, q;
     struct token_span want;
     size_t steps, before;
 
-    lab_init(&w);
-    want = prompt_of(&w);
-    evict(&w);
-    before = memory(&w);
-    cr_assert_eq(begin(&w, &p), 1);
-    cr_assert_eq(begin(&w, &q), 1);
-    cr_expect_eq(memory(&w), before + w.k.s->room_bytes);
-    cr_expect_geq(w.k.s->room_bytes, 8 * IDS);
+    want = prompt_of(f);
+    evict(f);
+    before = memory(f);
+    cr_assert_eq(begin(f, &p), 1);
+    cr_assert_eq(begin(f, &q), 1);
+    cr_expect_eq(memory(f), before + f->k.s->room_bytes);
+    cr_expect_geq(f->k.s->room_bytes, 8 * IDS);
     kit_prepare_cancel(&p);
-    cr_expect_geq(w.k.s->room_bytes, 8 * IDS);
+    cr_expect_geq(f->k.s->room_bytes, 8 * IDS);
     kit_prepare_cancel(&q);
-    cr_expect_eq(w.k.s->room_bytes, 0);
-    cr_expect_eq(memory(&w), before);
-    cr_expect_eq(session_inflight(w.k.s), 0);
-    evict(&w); /* nothing can be evicted */
-    cr_expect_eq(memory(&w), before);
-    w.bytes = 0;
-    cr_assert_eq(begin(&w, &p), 1);
-    cr_assert_eq(begin(&w, &q), 1);
+    cr_expect_eq(f->k.s->room_bytes, 0);
+    cr_expect_eq(memory(f), before);
+    cr_expect_eq(session_inflight(f->k.s), 0);
+    evict(f); /* nothing can be evicted */
+    cr_expect_eq(memory(f), before);
+    f->bytes = 0;
+    cr_assert_eq(begin(f, &p), 1);
+    cr_assert_eq(begin(f, &q), 1);
     kit_prepare_cancel(&p);
     cr_assert_eq(go_through(&q, &steps), 0);
-    cr_expect_lt(w.bytes, BYTES + BYTES / 100, "it goes on where both were");
-    same_prompt(&w, &q, want);
-    lab_done(&w);
+    cr_expect_lt(f->bytes, BYTES + BYTES / 100, "it goes on where both were");
+    same_prompt(f, &q, want);
 }
 
 /* A reader that cannot wait finishes what a call has begun. */
-TEST(recall, in_one_go_goes_on_where_steps_were)
+TEST_WITH(recall, in_one_go_goes_on_where_steps_were, lab)
 {
-    struct lab w;
     struct kit_prepare q;
     struct token_span want;
 
-    lab_init(&w);
-    want = prompt_of(&w);
-    evict(&w);
-    cr_assert_eq(begin(&w, &q), 1);
+    want = prompt_of(f);
+    evict(f);
+    cr_assert_eq(begin(f, &q), 1);
     cr_assert_eq(kit_prepare_step(&q), 1);
-    cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[1]), 0);
-    cr_expect_eq(w.times, 3);
-    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
-    cr_expect_eq(w.k.s->room_bytes, 0);
-    ahead_same(w.k.s, w.a, 1, 0);
+    cr_assert_eq(ahead_recall(&f->k, f->k.s->forest.checkpoints.at[1]), 0);
+    cr_expect_eq(f->times, 3);
+    cr_expect_lt(f->bytes, BYTES + BYTES / 100);
+    cr_expect_eq(f->k.s->room_bytes, 0);
+    ahead_same(f->k.s, f->a, 1, 0);
     cr_assert_eq(kit_prepare_step(&q), 0);
-    cr_expect_eq(w.times, 3);
-    same_prompt(&w, &q, want);
-    lab_done(&w);
+    cr_expect_eq(f->times, 3);
+    same_prompt(f, &q, want);
 }
 
 /* If any record cannot be read, the payloads read so far stay, calls are refused, and a later call
  * reads the rest. */
-TEST(recall, an_unreadable_record_ends_it_and_a_later_call_reads_on)
+TEST_WITH(recall, an_unreadable_record_ends_it_and_a_later_call_reads_on, lab)
 {
-    struct lab w;
     struct kit_prepare p, q;
     struct token_span want;
     size_t steps, before, tried = 0;
 
-    lab_init(&w);
-    want = prompt_of(&w);
-    for (size_t broken = 1; broken < w.k.n_journal; broken++) {
-        if (!ahead_is_numbers(&w.k, broken) || broken % 3 == 2)
+    want = prompt_of(f);
+    for (size_t broken = 1; broken < f->k.n_journal; broken++) {
+        if (!ahead_is_numbers(&f->k, broken) || broken % 3 == 2)
             continue;
-        evict(&w);
-        before = memory(&w);
-        w.broken = broken;
-        if (begin(&w, &p) == 1 && begin(&w, &q) == 1) /* two readers continue to the same end */
+        evict(f);
+        before = memory(f);
+        f->broken = broken;
+        if (begin(f, &p) == 1 && begin(f, &q) == 1) /* two readers continue to the same end */
             cr_assert_eq(go_through(&q, &steps), -1, "record %zu", broken);
-        if (p.p && w.k.s->payload_bytes == 0)
-            cr_expect_geq(w.k.s->room_bytes, 8 * IDS, "the other one still reads it");
+        if (p.p && f->k.s->payload_bytes == 0)
+            cr_expect_geq(f->k.s->room_bytes, 8 * IDS, "the other one still reads it");
         cr_assert_eq(go_through(&p, &steps), -1, "record %zu", broken);
         cr_expect_null(p.p);
-        cr_expect_eq(w.k.err.kind, ERR_IO);
-        cr_expect_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[1]), -1);
-        cr_expect_eq(w.k.s->room_bytes, 0);
-        cr_expect_eq(memory(&w), before + w.k.s->payload_bytes);
-        cr_expect_eq(session_inflight(w.k.s), 0);
-        w.broken = 0;
-        (void)begin(&w, &p);
-        cr_assert_eq(go_through(&p, &steps), 0, "%s", w.k.err.text);
-        same_prompt(&w, &p, want);
+        cr_expect_eq(f->k.err.kind, ERR_IO);
+        cr_expect_eq(ahead_recall(&f->k, f->k.s->forest.checkpoints.at[1]), -1);
+        cr_expect_eq(f->k.s->room_bytes, 0);
+        cr_expect_eq(memory(f), before + f->k.s->payload_bytes);
+        cr_expect_eq(session_inflight(f->k.s), 0);
+        f->broken = 0;
+        (void)begin(f, &p);
+        cr_assert_eq(go_through(&p, &steps), 0, "%s", f->k.err.text);
+        same_prompt(f, &p, want);
         tried++;
     }
     cr_expect_gt(tried, 20);
-    lab_done(&w);
 }
 
 TEST(recall, ends_with_its_session)
@@ -372,7 +354,7 @@ TEST(recall, ends_with_its_session)
         struct kit_prepare q;
         size_t steps;
 
-        lab_init(&w);
+        lab_open(&w);
         evict(&w);
         cr_assert_eq(begin(&w, &q), 1);
         cr_assert_eq(kit_end(&w.k, how[i]), 0);
@@ -381,26 +363,23 @@ TEST(recall, ends_with_its_session)
         cr_expect_eq(w.times, 0, "it reads nothing more");
         cr_expect_eq(w.k.err.kind, ERR_SESSION_ENDED);
         cr_expect_null(q.p);
-        lab_done(&w);
+        lab_close(&w);
     }
 }
 
 /* Other calls of the session are recorded meanwhile, and existing data stays. */
-TEST(recall, the_session_goes_on_between_two_steps)
+TEST_WITH(recall, the_session_goes_on_between_two_steps, lab)
 {
-    struct lab w;
     struct kit_prepare q;
     struct token_span want;
 
-    lab_init(&w);
-    want = prompt_of(&w);
-    evict(&w);
-    for (int rc = begin(&w, &q); rc == 1; rc = kit_prepare_step(&q))
-        cr_assert_geq(kit_turn(&w.k, "[{\"role\":\"user\",\"content\":\"beside\"}]", "B"), 0);
-    cr_assert_eq(q.rc, 0, "%s", w.k.err.text);
+    want = prompt_of(f);
+    evict(f);
+    for (int rc = begin(f, &q); rc == 1; rc = kit_prepare_step(&q))
+        cr_assert_geq(kit_turn(&f->k, "[{\"role\":\"user\",\"content\":\"beside\"}]", "B"), 0);
+    cr_assert_eq(q.rc, 0, "%s", f->k.err.text);
     cr_expect(str_eq_c(session_plan_parent(q.p), "r-2-0"));
-    same_prompt(&w, &q, want);
-    lab_done(&w);
+    same_prompt(f, &q, want);
 }
 
 /* Evicts all payloads that the session may lose. Returns -1 after the first read, if the reader
@@ -414,68 +393,63 @@ static int evict_between(void *ctx, struct err *e)
 }
 
 /* Reads the session's state and its records. The reader may leave at any piece. */
-TEST(recall, a_state_with_records_is_told_in_steps)
+TEST_WITH(recall, a_state_with_records_is_told_in_steps, lab)
 {
-    struct lab w;
     struct buf want = {0}, got = {0};
     struct session_telling t;
 
-    lab_init(&w);
-    ahead_state(w.k.s, &want);
-    session_pin(w.k.s);
-    (void)session_evict(w.k.store, 0, SIZE_MAX);
-    t = (struct session_telling){.session = w.k.s,
+    ahead_state(f->k.s, &want);
+    session_pin(f->k.s);
+    (void)session_evict(f->k.store, 0, SIZE_MAX);
+    t = (struct session_telling){.session = f->k.s,
                                  .records = true,
                                  .out = json_out_to(&got),
                                  .flow = evict_between,
-                                 .ctx = &w};
-    w.times = 0;
-    cr_assert_eq(session_tell(&t, &w.k.err), 0, "%s", w.k.err.text);
-    cr_assert_leq(w.most, STEP_MOST);
+                                 .ctx = f};
+    f->times = 0;
+    cr_assert_eq(session_tell(&t, &f->k.err), 0, "%s", f->k.err.text);
+    cr_assert_leq(f->most, STEP_MOST);
     cr_expect(str_eq(buf_str(&want), buf_str(&got)));
     /* the newest path; for each call the path to its prompt, which has the answer, then the answer
      */
-    cr_expect_leq(w.times, 5 * (BYTES / RECALL_STEP + 2));
-    (void)session_evict(w.k.store, 0, SIZE_MAX);
-    cr_expect_eq(w.k.s->payload_bytes, 0, "nothing is held any more");
+    cr_expect_leq(f->times, 5 * (BYTES / RECALL_STEP + 2));
+    (void)session_evict(f->k.store, 0, SIZE_MAX);
+    cr_expect_eq(f->k.s->payload_bytes, 0, "nothing is held any more");
 
     buf_clear(&got);
-    w.times = 0;
-    w.stops = true;
-    cr_assert_eq(session_tell(&t, &w.k.err), -1);
-    (void)session_evict(w.k.store, 0, SIZE_MAX);
-    cr_expect_eq(w.k.s->payload_bytes, 0);
-    cr_expect_eq(w.k.s->room_bytes, 0);
-    session_unpin(w.k.store, w.k.s);
+    f->times = 0;
+    f->stops = true;
+    cr_assert_eq(session_tell(&t, &f->k.err), -1);
+    (void)session_evict(f->k.store, 0, SIZE_MAX);
+    cr_expect_eq(f->k.s->payload_bytes, 0);
+    cr_expect_eq(f->k.s->room_bytes, 0);
+    session_unpin(f->k.store, f->k.s);
     buf_done(&want);
     buf_done(&got);
-    lab_done(&w);
 }
 
 /* Reads a branch for a scorer. */
-TEST(recall, a_score_is_asked_for_in_steps)
+TEST_WITH(recall, a_score_is_asked_for_in_steps, lab)
 {
     struct score_wants wants = {.n = 1, .at = {{.what = SCORE_TEACHER, .engine = STR("t")}}};
     struct token_span ids;
     struct score of;
     int32_t *want;
-    struct lab w;
 
-    lab_init(&w);
-    cr_assert(session_unscored(w.k.s, &wants, &of));
-    want = arena_calloc(&w.k.arena, of.head->total, sizeof(*want));
+    cr_assert(session_unscored(f->k.s, &wants, &of));
+    want = arena_calloc(&f->k.arena, of.head->total, sizeof(*want));
     checkpoint_copy(of.head, want);
-    session_pin(w.k.s);
-    (void)session_evict(w.k.store, 0, SIZE_MAX);
-    cr_assert_eq(session_score_ids(&of, w.k.s, &w.k.arena, &ids, &w.k.err), 0, "%s", w.k.err.text);
-    cr_expect_geq(w.times, BYTES / STEP_MOST);
-    cr_expect_leq(w.most, STEP_MOST);
+    session_pin(f->k.s);
+    (void)session_evict(f->k.store, 0, SIZE_MAX);
+    cr_assert_eq(session_score_ids(&of, f->k.s, &f->k.arena, &ids, &f->k.err), 0, "%s",
+                 f->k.err.text);
+    cr_expect_geq(f->times, BYTES / STEP_MOST);
+    cr_expect_leq(f->most, STEP_MOST);
     cr_assert_eq(ids.n, of.head->total);
     cr_assert_arr_eq(ids.at, want, ids.n * sizeof(*want));
-    (void)session_evict(w.k.store, 0, SIZE_MAX);
-    cr_expect_eq(w.k.s->payload_bytes, 0);
-    session_unpin(w.k.store, w.k.s);
-    lab_done(&w);
+    (void)session_evict(f->k.store, 0, SIZE_MAX);
+    cr_expect_eq(f->k.s->payload_bytes, 0);
+    session_unpin(f->k.store, f->k.s);
 }
 
 /* Returns a request that begins with a long message, which all of them have. */
@@ -550,7 +524,7 @@ TEST(recall, a_neighbours_context_is_compared_in_steps)
         w.broken = 0;
         ahead_same(w.k.s, w.b, 1, 1);
         ahead_replays(&w.k);
-        lab_done(&w);
+        lab_close(&w);
     }
 }
 
@@ -578,7 +552,7 @@ TEST(recall, a_later_neighbour_is_not_read)
     cr_expect_not_null(t->context.base);
     ahead_same(w.k.s, w.b, 1, 2);
     ahead_replays(&w.k);
-    lab_done(&w);
+    lab_close(&w);
 }
 
 TEST(recall, a_cancelled_comparison_fails)
@@ -594,7 +568,7 @@ TEST(recall, a_cancelled_comparison_fails)
     cr_expect_eq(x.rc, -1);
     cr_expect_eq(x.err.kind, ERR_CANCELLED);
     session_release(w.k.store, x.p);
-    lab_done(&w);
+    lab_close(&w);
 }
 
 struct prepare_end {
@@ -662,7 +636,7 @@ TEST(recall, a_chain_is_closed_in_steps)
     cr_assert_arr_eq(ahead_ids(&w.k, p->prompt).at, prompt.at, prompt.n * sizeof(*prompt.at));
     cr_expect_eq(memory(&w), before);
     session_release(w.k.store, p);
-    lab_done(&w);
+    lab_close(&w);
 }
 
 /* A later call takes the chain, whose head may then move, while the answer is read. */
@@ -693,5 +667,5 @@ TEST(recall, a_chain_that_is_taken_is_not_closed)
     cr_expect_not(x.p->exhausted);
     session_release(w.k.store, taker);
     session_release(w.k.store, x.p);
-    lab_done(&w);
+    lab_close(&w);
 }

@@ -104,20 +104,17 @@ static void play(const char *options, int turns)
     kit_done(&k);
 }
 
-TEST(row, says_that_answers_may_be_missing)
+TEST_WITH(row, says_that_answers_may_be_missing, kit)
 {
     struct buf record = {0};
-    struct kit k;
 
-    kit_init(&k, NULL);
-    cr_assert_null(json_get(row_of(&k), "warnings"));
-    session_doubt_record(session_id(k.s), 1000, 2000, ++k.now, &record);
-    cr_assert_eq(session_apply(k.store, buf_str(&record), &k.err), 0, "%s", k.err.text);
-    cr_assert_neq(str_find(json_string(json_at(json_get(row_of(&k), "warnings"), 0)),
+    cr_assert_null(json_get(row_of(f), "warnings"));
+    session_doubt_record(session_id(f->s), 1000, 2000, ++f->now, &record);
+    cr_assert_eq(session_apply(f->store, buf_str(&record), &f->err), 0, "%s", f->err.text);
+    cr_assert_neq(str_find(json_string(json_at(json_get(row_of(f), "warnings"), 0)),
                            STR("may be missing"), 0),
                   SIZE_MAX);
     buf_done(&record);
-    kit_done(&k);
 }
 
 TEST(row, counts_of_a_tree)

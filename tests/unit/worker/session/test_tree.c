@@ -15,66 +15,59 @@
 #define S(t) "{\"role\":\"system\",\"content\":\"" t "\"}"
 #define TOOLS "[{\"type\":\"function\",\"function\":{\"name\":\"ls\"}}]"
 
-TEST(tree, causes_say_why_a_call_stands_where_it_stands)
+TEST_WITH(tree, causes_say_why_a_call_stands_where_it_stands, kit)
 {
-    struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
-    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "]", "a"), CAUSE_NEW_ROOT);
-    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "," A("a") "," U("r") "]", "b"),
-                 CAUSE_EXTENDED);
-    cr_expect_eq(kit_turn(&k, "[" S("other") "," U("q") "]", "c"), CAUSE_NEW_ROOT);
-    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "," A("a") "," U("x") "]", "d"),
+    cr_expect_eq(kit_turn(f, "[" S("s") "," U("q") "]", "a"), CAUSE_NEW_ROOT);
+    cr_expect_eq(kit_turn(f, "[" S("s") "," U("q") "," A("a") "," U("r") "]", "b"), CAUSE_EXTENDED);
+    cr_expect_eq(kit_turn(f, "[" S("other") "," U("q") "]", "c"), CAUSE_NEW_ROOT);
+    cr_expect_eq(kit_turn(f, "[" S("s") "," U("q") "," A("a") "," U("x") "]", "d"),
                  CAUSE_HISTORY_REWRITTEN);
-    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "]", "e"), CAUSE_RESAMPLED);
-    p = kit_ask(&k, "[" S("s") "," U("q") "," A("no") "," U("r") "]", NULL);
+    cr_expect_eq(kit_turn(f, "[" S("s") "," U("q") "]", "e"), CAUSE_RESAMPLED);
+    p = kit_ask(f, "[" S("s") "," U("q") "," A("no") "," U("r") "]", NULL);
     cr_assert(p);
     cr_expect_eq(p->cause, CAUSE_ASSISTANT_REWRITTEN);
     cr_expect_eq(p->diff_message, 2);
     cr_expect(str_eq_c(p->diff_field, "content"));
     cr_expect(str_eq_c(p->diff_request, "no"));
-    session_release(k.store, p);
-    p = kit_ask(&k, "[" S("s") "," U("q") "," A("a") "," U("r") "]", TOOLS);
+    session_release(f->store, p);
+    p = kit_ask(f, "[" S("s") "," U("q") "," A("a") "," U("r") "]", TOOLS);
     cr_assert(p);
     cr_expect_eq(p->cause, CAUSE_TOOLS_CHANGED);
     cr_expect_eq(p->reused, 0);
-    session_release(k.store, p);
-    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "]", "a"), CAUSE_RESAMPLED);
-    cr_expect_eq(kit_count(&k, "refreshed"), 1);
-    cr_expect_eq(kit_count(&k, "num_branches"), 4);
-    cr_expect_eq(kit_count(&k, "num_inflight_generations"), 0);
-    kit_done(&k);
+    session_release(f->store, p);
+    cr_expect_eq(kit_turn(f, "[" S("s") "," U("q") "]", "a"), CAUSE_RESAMPLED);
+    cr_expect_eq(kit_count(f, "refreshed"), 1);
+    cr_expect_eq(kit_count(f, "num_branches"), 4);
+    cr_expect_eq(kit_count(f, "num_inflight_generations"), 0);
 }
 
-TEST(tree, tools_that_come_and_go_are_named_with_their_difference)
+TEST_WITH(tree, tools_that_come_and_go_are_named_with_their_difference, kit)
 {
-    struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
-    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
-    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", TOOLS);
+    cr_expect_geq(kit_turn(f, "[" U("q") "]", "a"), 0);
+    p = kit_ask(f, "[" U("q") "," A("a") "," U("r") "]", TOOLS);
     cr_assert(p);
     cr_expect_eq(p->cause, CAUSE_TOOLS_CHANGED);
     cr_expect(str_eq_c(p->diff_field, "tools"));
     cr_expect(str_eq_c(p->diff_stored, ""));
     cr_expect(str_starts(p->diff_request, STR("[{\"type\"")));
-    cr_expect_eq(kit_answer(&k, p, "b", false), 0);
+    cr_expect_eq(kit_answer(f, p, "b", false), 0);
     /* Without tools again: the call attaches to the first answer. The second was given with tools.
      */
-    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "," A("b") "," U("s") "]", NULL);
+    p = kit_ask(f, "[" U("q") "," A("a") "," U("r") "," A("b") "," U("s") "]", NULL);
     cr_assert(p);
     cr_expect_eq(p->cause, CAUSE_TOOLS_CHANGED);
     cr_expect_gt(p->reused, 0);
     cr_expect_eq(p->diff_message, 2);
-    cr_expect_eq(kit_answer(&k, p, "c", false), 0);
-    p = kit_ask(
-        &k, "[" U("q") "," A("a") "," U("r") "," A("b") "," U("s") "," A("c") "," U("t") "]", NULL);
+    cr_expect_eq(kit_answer(f, p, "c", false), 0);
+    p = kit_ask(f, "[" U("q") "," A("a") "," U("r") "," A("b") "," U("s") "," A("c") "," U("t") "]",
+                NULL);
     cr_assert(p);
     cr_expect_eq(p->cause, CAUSE_EXTENDED);
-    session_release(k.store, p);
-    kit_done(&k);
+    session_release(f->store, p);
 }
 
 TEST(tree, the_same_answer_is_refreshed_unless_built_upon)
@@ -121,18 +114,15 @@ TEST(tree, a_trimmed_answer_is_still_the_answer)
     }
 }
 
-TEST(tree, an_answer_in_flight_keeps_its_ground)
+TEST_WITH(tree, an_answer_in_flight_keeps_its_ground, kit)
 {
-    struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
-    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
-    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
-    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0); /* must not replace p's answer */
-    cr_expect_eq(kit_answer(&k, p, "b", false), 0);
-    cr_expect_eq(kit_count(&k, "num_branches"), 1);
-    kit_done(&k);
+    cr_expect_geq(kit_turn(f, "[" U("q") "]", "a"), 0);
+    p = kit_ask(f, "[" U("q") "," A("a") "," U("r") "]", NULL);
+    cr_expect_geq(kit_turn(f, "[" U("q") "]", "a"), 0); /* must not replace p's answer */
+    cr_expect_eq(kit_answer(f, p, "b", false), 0);
+    cr_expect_eq(kit_count(f, "num_branches"), 1);
 }
 
 TEST(tree, a_truncated_answer_can_be_refused)
@@ -181,13 +171,11 @@ TEST(tree, limits_are_kept)
     kit_done(&k);
 }
 
-TEST(tree, many_siblings_share_their_prompt)
+TEST_WITH(tree, many_siblings_share_their_prompt, kit)
 {
-    struct kit k;
     struct session_totals t;
     char text[9000];
 
-    kit_init(&k, NULL);
     for (unsigned i = 0; i < 100; i++) {
         char answer[16];
 
@@ -196,12 +184,11 @@ TEST(tree, many_siblings_share_their_prompt)
         text[strlen(text)] = 'x';
         (void)snprintf(text + 8000, 40, "\"}]");
         (void)snprintf(answer, sizeof(answer), "a%u", i);
-        cr_assert_geq(kit_turn(&k, text, answer), 0);
+        cr_assert_geq(kit_turn(f, text, answer), 0);
     }
-    session_store_totals(k.store, &t);
+    session_store_totals(f->store, &t);
     cr_expect_lt(t.tokens, 8100 + 100 * 4);
     cr_expect_lt(t.bytes, 400000); /* a hundred separate prompts need twice that */
-    kit_done(&k);
 }
 
 /* Makes a question of n bytes that ends with `last`. */
@@ -257,28 +244,25 @@ TEST(tree, other_tools_are_looked_for_within_bounds)
 
 /* Counts the arena's bytes of a turn with short texts. What few turns have, and texts that repeat,
  * must not add to them. */
-TEST(tree, a_turn_leaves_few_bytes)
+TEST_WITH(tree, a_turn_leaves_few_bytes, kit)
 {
     enum { TURNS = 20, MOST = 1200 };
 
     struct buf messages = {0};
-    struct kit k;
     size_t before = 0;
 
-    kit_init(&k, NULL);
-    k.part_bytes = 1 << 20;
+    f->part_bytes = 1 << 20;
     buf_puts(&messages, "[" U("q") "]");
     for (unsigned i = 0; i <= TURNS; i++) {
-        k.body_hash = i;
+        f->body_hash = i;
         buf_add_c(&messages, 0);
-        cr_assert_neq(kit_turn(&k, messages.p, "a"), -1, "%s", k.err.text);
+        cr_assert_neq(kit_turn(f, messages.p, "a"), -1, "%s", f->err.text);
         messages.len -= 2; /* the NUL and the bracket */
         buf_puts(&messages, "," A("a") "," U("q") "]");
         if (i == 0)
-            before = k.s->forest.arena.used_bytes;
+            before = f->s->forest.arena.used_bytes;
     }
-    cr_expect_leq((k.s->forest.arena.used_bytes - before) / TURNS, MOST, "%zu bytes a turn",
-                  (k.s->forest.arena.used_bytes - before) / TURNS);
+    cr_expect_leq((f->s->forest.arena.used_bytes - before) / TURNS, MOST, "%zu bytes a turn",
+                  (f->s->forest.arena.used_bytes - before) / TURNS);
     buf_done(&messages);
-    kit_done(&k);
 }
