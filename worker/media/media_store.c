@@ -32,7 +32,7 @@
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
 
-enum { MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64, DURABLE_PATHS = 4096 };
+enum { PIECE_BYTES = 64 << 10, NAME_LOCKS = 64, DURABLE_PATHS = 4096 };
 
 struct media_store *media_store_new(const struct media_options *o)
 {
@@ -346,31 +346,6 @@ int media_fail_reading(struct err *e)
     return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
 }
 
-static int fail_changed_file(struct err *e)
-{
-    return err_set(e, ERR_STORAGE_FAILED, "an image has changed on the disk");
-}
-
-int media_store_get(const struct media_store *m, struct str session_id, struct str media,
-                    struct buf *out, struct err *e)
-{
-    struct media_place p = {0};
-    struct err why = {0};
-    char hash[SHA256_HEX_LEN + 1];
-    size_t start = out->len;
-
-    media_fill_paths(m, session_id, media, &p);
-    if (file_read(p.own, MEDIA_READ_MAX, out, &why) != 0) {
-        errno = why.sys;
-        return media_fail_reading(e);
-    }
-    sha256_hex(str_sub(buf_str(out), start, out->len), hash);
-    if (str_eq_c(media, hash))
-        return 0;
-    out->len = start;
-    return fail_changed_file(e);
-}
-
 /* --- reading piece by piece --- */
 
 int media_store_open(const struct media_store *m, struct str session_id, struct str media,
@@ -442,7 +417,9 @@ int media_store_check(const struct media_store *m, struct str session_id, struct
         return -1;
     rc = hash_file(&f, hash);
     media_file_close(&f);
-    return rc == 0 && str_eq_c(media, hash) ? 0 : fail_changed_file(e);
+    if (rc == 0 && str_eq_c(media, hash))
+        return 0;
+    return err_set(e, ERR_STORAGE_FAILED, "an image has changed on the disk");
 }
 
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,

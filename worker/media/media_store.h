@@ -49,14 +49,9 @@ int media_store_bring(const struct media_store *m, struct str session_id, struct
 /* Makes the names of the session's stored images and notes durable. */
 int media_store_settle(const struct media_store *m, struct str session_id, struct err *e);
 
-/* Appends a session's image, checked against its hash. Takes long, so it is for helpers. Returns -1
- * with ERR_NOT_FOUND if the session has no such image. Returns -1 with ERR_STORAGE_FAILED if the
- * file cannot be read or has different bytes. */
-int media_store_get(const struct media_store *m, struct str session_id, struct str media,
-                    struct buf *out, struct err *e);
-
-/* Checks the session's image against its hash, without keeping it. Takes long. Fails like
- * media_store_get. */
+/* Checks the session's image against its hash. Takes long, so it is for helpers. Returns -1 with
+ * ERR_NOT_FOUND if the session has no such image. Returns -1 with ERR_STORAGE_FAILED if the file
+ * cannot be read or has different bytes. */
 int media_store_check(const struct media_store *m, struct str session_id, struct str media,
                       struct err *e);
 
@@ -122,7 +117,7 @@ struct media_file {
 };
 
 /* Opens a session's image without checking its hash. Close it with media_file_close. Fails like
- * media_store_get. */
+ * media_store_check. */
 int media_store_open(const struct media_store *m, struct str session_id, struct str media,
                      struct media_file *ret, struct err *e);
 
