@@ -10,7 +10,6 @@
  * If no answer comes for PATIENCE_MS, the session counts as found: the trainer's own request for
  * its tokens waits, or says that it is lost.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

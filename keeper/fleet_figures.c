@@ -1,7 +1,6 @@
 /* Metrics of the keeper: nodes, and the places that this node owns. */
 #include "common/fleet/redis_info.h"
 #include "common/fleet/redis_store.h"
-#include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "keeper/keeper_state.h"

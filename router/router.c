@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "common/proc/board.h"
 #include "common/proc/child.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"

@@ -13,7 +13,6 @@
  * again and again gives its place up, too.
  */
 #include <signal.h>
-#include <string.h>
 
 #include "common/base/log.h"
 #include "common/fleet/place_table.h"

@@ -18,7 +18,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
-#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/fleet/place_table.h"

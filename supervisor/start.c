@@ -2,7 +2,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/os/file_lock.h"

@@ -7,7 +7,6 @@
 #include "worker/worker_state.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/arena.h"

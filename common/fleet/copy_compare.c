@@ -1,6 +1,5 @@
 /* Compares the lengths of all logs of a place with the store's (second_copy.h). */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/attrs.h"
 #include "common/base/clock.h"

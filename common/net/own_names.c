@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"

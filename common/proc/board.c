@@ -9,7 +9,6 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
-#include "common/base/str.h"
 #include "common/proc/run_board.h"
 
 struct board *board_new(void)

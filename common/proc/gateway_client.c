@@ -2,7 +2,6 @@
  * has the whole answer. */
 #include "common/proc/gateway_client.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

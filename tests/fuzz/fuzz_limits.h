@@ -5,7 +5,6 @@
 #ifndef RG_FUZZ_LIMITS_H
 #define RG_FUZZ_LIMITS_H
 
-#include <stdint.h>
 #include <sys/resource.h>
 #include <time.h>
 

@@ -1,7 +1,6 @@
 /* fuzz: rg_common */
 /* What a query is split into stands in it, in order, with nothing between but '&' and '='; decoded
  * texts are never longer than raw ones, and both readers see the same pairs. */
-#include <string.h>
 
 #include "common/base/check.h"
 #include "common/codec/query.h"

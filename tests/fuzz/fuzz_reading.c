@@ -12,8 +12,6 @@
 
 #include "common/base/arena.h"
 #include "common/base/check.h"
-#include "common/base/mem.h"
-#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/codec/utf8.h"

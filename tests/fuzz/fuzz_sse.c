@@ -1,7 +1,6 @@
 /* fuzz: rg_common */
 /* The events of a stream do not depend on how it is cut; the first byte chooses the cuts. */
 #include "common/base/buf.h"
-#include "common/base/check.h"
 #include "common/net/sse.h"
 #include "fuzz_cuts.h"
 

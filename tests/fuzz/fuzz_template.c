@@ -3,7 +3,6 @@
  * fine but a crash, output after an error, or more memory or time than the budgets say. */
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "common/base/check.h"
 #include "fuzz_limits.h"

@@ -1,6 +1,5 @@
 /* fuzz: rg_supervisor */
 /* The file of GET /sessions/{id}/tokens, as `rollgate session show` reads it. */
-#include <string.h>
 
 #include "common/base/check.h"
 #include "common/base/err.h"

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "common/base/attrs.h"
-#include "common/base/clock.h"
 #include "common/os/file.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"

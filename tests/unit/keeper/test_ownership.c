@@ -1,6 +1,5 @@
 /* Claims that the keeper makes from what it has seen. */
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

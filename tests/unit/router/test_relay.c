@@ -1,6 +1,5 @@
 /* Exchanges over real sockets, one after the other. The test is the client and the worker. */
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -12,7 +11,6 @@
 #include "router/upstreams.h"
 #include "testing.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,4 @@
 #include "testing.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

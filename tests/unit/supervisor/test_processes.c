@@ -1,7 +1,6 @@
 #include "supervisor/processes.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -13,7 +13,6 @@
 
 #include <string.h>
 
-#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/export/build/track.h"
 #include "worker/export/build/trajectory.h"

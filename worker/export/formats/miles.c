@@ -2,7 +2,6 @@
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
 #include <stdio.h>
 
-#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/export/build/drift.h"
 #include "worker/export/build/export.h"

@@ -1,7 +1,6 @@
 #include "common/net/chunked.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/base/attrs.h"
 #include "common/base/buf.h"

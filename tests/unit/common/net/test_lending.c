@@ -1,6 +1,5 @@
 #include "common/net/lending.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>

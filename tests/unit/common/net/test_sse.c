@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "testing.h"
 

@@ -4,7 +4,6 @@
 #include "common/net/tls.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -11,7 +11,6 @@
 
 #include "common/base/cancel.h"
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/os/helpers.h"
 #include "common/os/loop.h"
 #include "testing.h"

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "common/serve/exchange.h"
 #include "common/serve/server.h"

@@ -6,7 +6,6 @@
 #define RG_DIALECT_STREAM_KIT_H
 
 #include <stdio.h>
-#include <string.h>
 
 #include "common/codec/json.h"
 #include "testing.h"

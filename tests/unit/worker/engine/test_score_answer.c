@@ -1,5 +1,4 @@
 /* Answers of engines to a query for one token's logprob, in pieces of any size. */
-#include <math.h>
 #include <string.h>
 
 #include "testing.h"

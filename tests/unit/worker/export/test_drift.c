@@ -1,4 +1,3 @@
-#include "common/base/attrs.h"
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/export/build/drift.h"

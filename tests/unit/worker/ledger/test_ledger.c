@@ -3,14 +3,11 @@
 #include "worker/ledger/fragments.h"
 #include "worker/ledger/ledger.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/journal/journal.h"
 #include "testing.h"
 #include "worker/ledger/delivery.h"

@@ -2,7 +2,6 @@
 #include "ahead_kit.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/mem.h"
 #include "testing.h"

@@ -1,6 +1,5 @@
 /* Answers with very many tool calls: a helper prepares them for their record, and compares equal
  * ones. */
-#include <string.h>
 
 #include "ahead_kit.h"
 #include "common/codec/json.h"

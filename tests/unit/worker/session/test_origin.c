@@ -1,6 +1,5 @@
 #include <stdio.h>
 
-#include "common/base/vec.h"
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/call/session_answer.h"

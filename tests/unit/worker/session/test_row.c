@@ -1,5 +1,4 @@
 /* A row of a list has the number of the session's branches, and reads no answer. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/codec/json.h"

@@ -1,7 +1,6 @@
 /* A listener that joins a running answer gets everything from before, in steps between which the
  * answer grows, and then new pieces. */
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"

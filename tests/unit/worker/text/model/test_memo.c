@@ -1,7 +1,6 @@
 /*
  * Kept results of placeholders are found if all inputs are equal, otherwise not.
  */
-#include <stdlib.h>
 
 #include "testing.h"
 #include "worker/text/model/model_internal.h"

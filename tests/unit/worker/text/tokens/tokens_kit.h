@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/vec.h"
 #include "file_text.h"
 #include "testing.h"
 #include "worker/text/tokens/span.h"
