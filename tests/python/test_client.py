@@ -1,6 +1,5 @@
 """Client and AsyncClient against a real gateway, and against servers that misbehave."""
 import asyncio
-import http.server
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import pytest
 
 import gateway as g
 import rollgate
+from http_stub import Handler, HttpStub
 from rollgate import errors
 from rollgate.records import reader
 
@@ -213,58 +213,38 @@ def test_keys(start, connect, tmp_path, monkeypatch):
 
 # --- servers that misbehave ---
 
-class Fake:
+class Fake(HttpStub):
     """A server that answers by a plan: each entry is (status, headers, body) or "close"."""
 
     def __init__(self, *plan):
         fake = self
         self.plan, self.asked, self.heads, self.connections = list(plan), [], [], 0
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Plan(Handler):
             def setup(self):
                 fake.connections += 1
                 super().setup()
 
             def do(self):
-                n = int(self.headers.get("Content-Length") or 0)
-                fake.asked.append((self.command, self.path, self.rfile.read(n)))
+                fake.asked.append((self.command, self.path, self.body()))
                 fake.heads.append(self.headers)
                 step = fake.plan.pop(0) if fake.plan else (200, {}, b"{}")
                 if step == "close":
                     self.close_connection = True
                     return
                 status, headers, body = step
-                self.send_response(status)
-                for k, v in headers.items():
-                    self.send_header(k, v)
                 if "Transfer-Encoding" in headers:
+                    self.send_response(status)
+                    for k, v in headers.items():
+                        self.send_header(k, v)
                     self.end_headers()
                     for piece in (body[:3], body[3:]):
                         self.wfile.write(b"%x;x=y\r\n%s\r\n" % (len(piece), piece))
                     self.wfile.write(b"0\r\nTail: 1\r\n\r\n")
                     return
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.answer(status, body, **headers)
             do_GET = do_POST = do_PUT = do_DELETE = do
-
-            def log_message(self, *_):
-                pass
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-        self.thread.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join(5)
+        super().__init__(Plan)
 
 
 def refusal(status, code, **headers):

@@ -2,7 +2,6 @@
 import asyncio
 import copy
 import gc
-import http.server
 import json
 import os
 import pickle
@@ -18,11 +17,12 @@ import pytest
 
 import gateway as g
 import rollgate
+from http_stub import Handler, HttpStub
 from rollgate import errors, hooks, records
 from test_trajectories import exported     # noqa: F401
 
 
-class Mirror:
+class Mirror(HttpStub):
     """A server whose answers name the path that was asked and the connection that carried it. /groups/slow waits for `go`."""
 
     def __init__(self):
@@ -30,9 +30,7 @@ class Mirror:
         self.opened = self.closed = self.waiting = 0
         self.go = threading.Event()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Reflection(Handler):
             def setup(self):
                 mirror.opened += 1
                 self.number = mirror.opened
@@ -51,23 +49,11 @@ class Mirror:
                     mirror.waiting += 1
                     mirror.go.wait(30)
                 self.wfile.write(body)
+        super().__init__(Reflection)
 
-            def log_message(self, *_):
-                pass
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-        self.thread.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
         self.go.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join(5)
+        super().close()
 
 
 class Fork:

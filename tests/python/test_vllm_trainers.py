@@ -1,7 +1,6 @@
 """TRL and OpenRLHF, whose vLLM is the trainer's own: their adapters against fakes written from their contracts, the policy sampled by a
 fake of their engines that the adapter serves to a gateway without engines."""
 import asyncio
-import http.server
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 
 import gateway as g
 import rollgate
+from http_stub import Handler, HttpStub
 from rollgate import hooks
 from rollgate.engine_server import EngineServer, Sampled, bind_address, engine_setting, own_address
 from test_adapters import ONCE, adapter, agent, evaluations, fake, place, run     # noqa: F401
@@ -43,7 +43,7 @@ def engines_of(gateway):
 
 # --- TRL f2cd577: trainer/grpo_trainer.py, scripts/vllm_serve.py ---
 
-class TrlServe:
+class TrlServe(HttpStub):
     """`trl vllm-serve`: POST /generate/ of GenerateRequest's fields alone; one request at a time."""
 
     FIELDS = {"prompts", "images", "n", "repetition_penalty", "temperature", "top_p", "top_k", "min_p", "max_tokens", "logprobs",
@@ -53,30 +53,17 @@ class TrlServe:
         serve = self
         self.requests, self.lock = [], threading.Lock()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Generate(Handler):
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.body())
                 with serve.lock:
                     serve.requests.append((self.path, body))
                 made = [sampled_of(ids) for ids in body["prompts"]]
                 data = json.dumps({"prompt_ids": body["prompts"], "completion_ids": [ids for ids, _ in made],
                                    "logprobs": [[[p] for p in lps] for _, lps in made],
                                    "logprob_token_ids": [[[t] for t in ids] for ids, _ in made]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_):
-                pass
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+                self.answer(200, data)
+        super().__init__(Generate)
 
 
 def trl_trainer(training=True, **args):

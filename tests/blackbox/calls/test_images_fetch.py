@@ -6,13 +6,13 @@ import select
 import socket
 import ssl
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import vision_kit as kit
 from gateway import wait_until
+from http_stub import Handler, HttpStub
 from vision_kit import chat, files, session, text, user
 
 SHOT, OTHER = kit.png(640, 480), kit.png(320, 200)
@@ -20,40 +20,27 @@ HERE = {"media_fetch_address": "127.0.0.1", "media_fetch_timeout": "100s"}
 PROXY = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "all_proxy": "http://127.0.0.1:9"}
 
 
-class Web:
+class Web(HttpStub):
     """A web server: `pages` has a function of the request's handler a path. `asked` has paths and headers."""
 
     def __init__(self, tls=None, host="127.0.0.1"):
         web = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Pages(Handler):
             def do_GET(self):
                 web.asked.append((self.path, dict(self.headers)))
                 web.pages[self.path.split("?")[0]](self)
                 self.close_connection = True
 
-            def log_message(self, *args):
-                pass
-
         self.pages, self.asked, self.over = {}, [], threading.Event()
-        self.server = ThreadingHTTPServer((host, 0), Handler)
-        self.server.daemon_threads = True
-        if tls:
-            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
-        self.thread.start()
+        super().__init__(Pages, host, tls)
 
     def at(self, path, host="127.0.0.1", scheme="http"):
         return f"{scheme}://{host}:{self.port}{path}"
 
     def close(self):
         self.over.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        super().close()
 
 
 @pytest.fixture

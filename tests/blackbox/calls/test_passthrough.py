@@ -2,57 +2,38 @@
 import contextlib
 import json
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from gateway import wait_until
+from http_stub import Handler, HttpStub
 from test_streaming import new
 
 BIG = bytes(range(256)) * 16384  # 4 MB
 
 
-class Engine(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def answer(self, status, body, kind="application/json"):
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
+class Engine(Handler):
     def do_GET(self):
         if self.path.startswith("/big"):
-            self.answer(200, BIG, "application/octet-stream")
+            self.answer(200, BIG, Content_Type="application/octet-stream")
         elif self.path.startswith("/wrong"):
             with contextlib.suppress(OSError):
-                self.answer(422, b"x" * int(self.path.split("=")[1]), "text/plain")
+                self.answer(422, b"x" * int(self.path.split("=")[1]), Content_Type="text/plain")
         elif self.path.startswith("/health"):
             self.answer(200, b"{}")
         else:
             self.answer(404, b'{"engine": "has no such thing"}')
 
     def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.answer(200, json.dumps({
-            "path": self.path, "body": body.decode(), "key": self.headers.get("Authorization"),
+            "path": self.path, "body": self.body().decode(), "key": self.headers.get("Authorization"),
             "routing": self.headers.get("X-SMG-Routing-Key")}).encode())
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
 def engine():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with HttpStub(Engine) as stub:
+        yield stub.port
 
 
 def test_unknown_paths_reach_the_engine_without_the_agents_key(start, engine, tmp_path):

@@ -1,6 +1,6 @@
 """`rollgate runner`: attempts as processes and as calls of a service (docs/rollouts.md, section 4)."""
+import contextlib
 import errno
-import http.server
 import json
 import os
 import re
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import gateway as g
+from http_stub import Handler, HttpStub
 from rollouts_kit import take_all
 from runner_kit import Runner, processes_with, script
 from test_faults import SHIM, sanitizer
@@ -597,21 +598,16 @@ def test_a_gateway_that_stays_away_while_attempts_run(gateway):
     assert runner.work_folders() == []
 
 
-class Service:
+class Service(HttpStub):
     """A service that runs attempts: each POST /run answers what `reply` gives for it."""
 
     def __init__(self, reply):
         service = self
         self.requests, self.cancelled, self.release = [], [], threading.Event()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *args):
-                pass
-
+        class Run(Handler):
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.body())
                 if self.path == "/flush":
                     service.cancelled.append(body)
                     service.release.set()
@@ -619,27 +615,13 @@ class Service:
                 else:
                     service.requests.append((self.path, body))
                     status, out = reply(service, body)
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Length", str(len(out)))
-                    self.end_headers()
-                    self.wfile.write(out)
-                except OSError:
-                    pass
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
+                with contextlib.suppress(OSError):
+                    self.answer(status, out)
+        super().__init__(Run)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
         self.release.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        super().close()
 
 
 def chat_for(gateway, body):
