@@ -211,7 +211,10 @@ class VisionStub(StubEngine):
 
 
 def session(gateway, **options):
-    return gateway.post("/sessions", options).json()["session_id"]
+    """Makes a session. Returns its id."""
+    a = gateway.post("/sessions", options)
+    assert a.status == 200, a.text
+    return a.json()["session_id"]
 
 
 def chat(gateway, sid, messages, **more):

@@ -11,7 +11,10 @@ from gateway import pause
 
 
 def new(gateway, **options):
-    return gateway.post("/sessions", options).json()
+    """Makes a session. Returns the answer's JSON."""
+    a = gateway.post("/sessions", options)
+    assert a.status == 200, a.text
+    return a.json()
 
 
 def open_chat(gateway, session, body, timeout=30):

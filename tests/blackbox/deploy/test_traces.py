@@ -10,6 +10,7 @@ import pytest
 
 from gateway import ROOT, wait_until
 from otlp_kit import Collector
+from vision_kit import session
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CLIENTS = f"00-{TRACE}-{PARENT}-01"
@@ -21,10 +22,6 @@ def collector():
     made = Collector()
     yield made
     made.close()
-
-
-def session(gateway, **options):
-    return gateway.post("/sessions", options).json()["session_id"]
 
 
 def chat(gateway, sid, text="a secret of the agent", headers=None, **more):

@@ -8,6 +8,7 @@ import pytest
 
 from gateway import wait_until
 from stub_engines import StubEngine
+from vision_kit import session
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 GOOD = {"ids": list(b"ok") + [257], "matched": 257}
@@ -26,10 +27,6 @@ def pair(start):
     yield make
     for e in engines:
         e.__exit__()
-
-
-def session(gateway, **options):
-    return gateway.post("/sessions", options).json()["session_id"]
 
 
 def state_of(gateway, sid):

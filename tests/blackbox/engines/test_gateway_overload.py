@@ -6,14 +6,11 @@ import email.utils
 import pytest
 
 from stub_engines import StubEngine
+from vision_kit import session
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 DIALECTS = {"chat/completions": ASK, "messages": {**ASK, "model": "m", "max_tokens": 8}, "responses": {"model": "m", "input": "hi"}}
 BUSY = {"status": 429, "body": {"error": {"message": "slow down"}}}
-
-
-def new_session(gateway):
-    return gateway.post("/sessions", {}).json()["session_id"]
 
 
 def later(seconds):
@@ -37,7 +34,7 @@ def test_client_gets_retry_after_of_the_upstream(start, dialect, status):
                                    ("Retry-After: 9\r\nretry-after-ms: 41000\r\n", 41, 41),
                                    (f"Retry-After: {later(120)}\r\n", 110, 121), (f"Retry-After: {later(-50)}\r\n", 1, 1), ("Retry-After: soon\r\n", 1, 1)):
             engine.plan.append({**BUSY, "status": status, "headers": lines})
-            a = gateway.post(f"/sessions/{new_session(gateway)}/v1/{dialect}", DIALECTS[dialect])
+            a = gateway.post(f"/sessions/{session(gateway)}/v1/{dialect}", DIALECTS[dialect])
             assert a.status == {429: 429, 503: 503, 500: 502}[status], a.text
             told = a.headers.get("retry-after")
             if "soon" in lines and status == 500:
@@ -57,18 +54,18 @@ def test_full_replica_gives_way_to_an_idle_one(start, stream, kind):
             full.otherwise = lambda body: {**BUSY, "headers": "Retry-After: 600\r\n"}
         engines[1].otherwise = None
         for _ in range(6):
-            a = gateway.post(f"/sessions/{new_session(gateway)}/v1/chat/completions", {**ASK, "stream": stream})
+            a = gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", {**ASK, "stream": stream})
             assert a.status == 200 and "error" not in a.text, a.text
         # Full for ten minutes: nobody asks them again while another is free.
         assert len(engines[1].requests) == 6 and all(len(e.requests) <= 1 for e in (engines[0], engines[2]))
         # All are full: the client hears it from the first that was asked.
         engines[1].otherwise = engines[0].otherwise
-        a = gateway.post(f"/sessions/{new_session(gateway)}/v1/chat/completions", ASK)
+        a = gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", ASK)
         assert a.status == 429 and a.headers["retry-after"] == "600"
         # And are asked all the same: one of them may be free again before its time.
         for e in engines:
             e.otherwise = None
-        assert gateway.post(f"/sessions/{new_session(gateway)}/v1/chat/completions", ASK).status == 200
+        assert gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", ASK).status == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -79,7 +76,7 @@ def test_overload_told_in_an_answer_gives_way_too(start, stream):
         gateway.allow(".*")
         engines[0].otherwise = lambda body: {"edit": lambda docs: [{"error": {"message": "slow down", "code": 429}}]}
         for _ in range(6):
-            a = gateway.post(f"/sessions/{new_session(gateway)}/v1/chat/completions", {**ASK, "stream": stream})
+            a = gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", {**ASK, "stream": stream})
             assert a.status == 200 and "error" not in a.text, a.text
         assert len(engines[1].requests) == 6
 
@@ -111,7 +108,7 @@ def test_error_in_the_body_of_a_200_is_that_of_its_code(kept, what, dialect, fro
     gateway.allow(".*")
     role = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}]
     engine.plan.append({"edit": lambda _: (role if front == "a role" else []) + [{"error": error}]})
-    a = gateway.post(f"/sessions/{new_session(gateway)}/v1/{dialect}", {**DIALECTS[dialect], "stream": front != "no stream"})
+    a = gateway.post(f"/sessions/{session(gateway)}/v1/{dialect}", {**DIALECTS[dialect], "stream": front != "no stream"})
     assert a.status == status and a.headers.get("retry-after") == wait, (a.status, a.headers, a.text)
     assert "slow down" in a.text or status != 429
 
@@ -122,7 +119,7 @@ def test_wait_of_the_head_counts_for_an_error_in_the_body(start):
         gateway.allow(".*")
         body = b'data: {"error": {"type": "rate_limit_error", "message": "slow down"}}\n\n'
         engine.plan.append({"frame": lambda kind, parts: b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nretry-after: 23\r\ncontent-length: %d\r\n\r\n" % len(body) + body})
-        a = gateway.post(f"/sessions/{new_session(gateway)}/v1/chat/completions", {**ASK, "stream": True})
+        a = gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", {**ASK, "stream": True})
         assert (a.status, a.headers["retry-after"]) == (429, "23"), a.text
 
 
@@ -140,11 +137,11 @@ def test_error_before_any_text_is_repeated_as_a_plain_one(start, error, front):
         engines[0].otherwise = fail("")
         calls = 0
         while not engines[0].requests and calls < 64:  # a new session gets one of both
-            a = gateway.post(f"/sessions/{new_session(gateway)}/v1/chat/completions", {**ASK, "stream": True})
+            a = gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", {**ASK, "stream": True})
             assert a.status == 200 and "error" not in a.text, a.text
             calls += 1
         assert engines[0].requests and len(engines[1].requests) == calls
         engines[1].otherwise = engines[0].otherwise = fail("text")
         asked = sum(len(e.requests) for e in engines)
-        a = gateway.post(f"/sessions/{new_session(gateway)}/v1/chat/completions", {**ASK, "stream": True})
+        a = gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", {**ASK, "stream": True})
         assert a.status == 200 and '"error"' in a.text and sum(len(e.requests) for e in engines) == asked + 1

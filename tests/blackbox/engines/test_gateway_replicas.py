@@ -13,13 +13,10 @@ import pytest
 
 from gateway import in_parallel, stays, wait_until
 from stub_engines import StubEngine
+from vision_kit import session
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 GOOD = {"ids": list(b"ok") + [257], "matched": 257}
-
-
-def new_session(gateway):
-    return gateway.post("/sessions", {}).json()["session_id"]
 
 
 def chat(gateway, sid, **more):
@@ -58,7 +55,7 @@ def test_affinity_over_four_replicas(start):
     with replicas(4) as engines:
         gateway = start(workers=2, engine=[e.setting for e in engines], engine_health_interval="100ms", rejoin_window="100ms")
         gateway.allow(".*")
-        ids = [new_session(gateway) for _ in range(48)]
+        ids = [session(gateway) for _ in range(48)]
 
         def turns(sid, n=12):
             for i in range(n):
@@ -95,7 +92,7 @@ def test_the_load_bound_holds(start):
         for e in engines:
             e.otherwise = lambda body: {**GOOD, "wait": go}
         gateway = start(workers=1, engine=[e.setting for e in engines])
-        sid = new_session(gateway)
+        sid = session(gateway)
         done = threading.Thread(target=lambda: in_parallel(lambda i: chat(gateway, sid, seed=i), range(80)))
         done.start()
         wait_until(lambda: sum(e.running for e in engines) == 80, 20, "all calls")
@@ -108,7 +105,7 @@ def test_the_load_bound_holds(start):
 def test_a_replica_that_comes_back_gets_its_sessions_back(start):
     with replicas(2) as engines:
         gateway = start(workers=1, engine=[e.setting for e in engines], engine_health_interval="50ms")
-        ids = [new_session(gateway) for _ in range(12)]
+        ids = [session(gateway) for _ in range(12)]
         all_served(gateway, ids)
         homes = {sid: calls.most_common(1)[0][0] for sid, calls in placed(engines).items()}
         engines[0].health = 503
@@ -148,7 +145,7 @@ def test_weight_updates_while_clients_stream(start, kind, incremental):
         engine.otherwise = rest
         gateway = start(workers=2, engine=engine.setting)
         gateway.post("/admin/weight_version", {"version": 1})
-        ids = [new_session(gateway) for _ in range(10)]
+        ids = [session(gateway) for _ in range(10)]
         got = {}
 
         def client(sid):
@@ -190,7 +187,7 @@ def test_drain_lets_calls_finish_and_holds_new_ones(start):
         go = threading.Event()
         engine.otherwise = lambda body: {**GOOD, "wait": go}
         gateway = start(workers=2, engine=engine.setting, queue_timeout="300ms")
-        ids = [new_session(gateway) for _ in range(8)]
+        ids = [session(gateway) for _ in range(8)]
         got = {}
 
         def client(sid):
@@ -232,7 +229,7 @@ def test_giving_up(start, kind, stream, how):
         slow = {"timeout": {"engine_timeout": "500ms"}, "silence": {"engine_idle_timeout": "400ms"}}.get(how, {})
         gateway = start(workers=1, engine=engine.setting, rejoin_window="50ms", **slow)
         gateway.allow(".*")
-        sid = new_session(gateway)
+        sid = session(gateway)
         stall = {**GOOD, "text": "ok", "cut": "stall", "cut_at": 0.5}
         engine.plan.append(stall if stream else {**GOOD, "delay_s": 3600})
         raw = json.dumps({**ASK, "stream": stream}).encode()
@@ -258,7 +255,7 @@ def test_giving_up(start, kind, stream, how):
             status = b"410" if how in ("delete", "abort") else b"504"
             assert b'"error"' in answer if stream else answer.startswith(b"HTTP/1.1 " + status), answer
         engine.plan.append({**GOOD, "text": "ok", "matched": "" if kind == "llamacpp" else 257})
-        a = chat(gateway, sid if how not in ("delete", "abort") else new_session(gateway))
+        a = chat(gateway, sid if how not in ("delete", "abort") else session(gateway))
         assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == "ok"
         wait_until(lambda: all(v == 0 for name, v in gateway.metrics().items()      # the turn ends behind its answer
                                if name.startswith("rollgate_calls_inflight")), 10, "no call runs")
@@ -270,7 +267,7 @@ def test_the_limit_of_a_replica_is_one_for_all_workers(start):
         engine.otherwise = lambda body: {**GOOD, "delay_s": 0.05}
         gateway = start(workers=2, engine=engine.setting, engine_max_inflight=3)
         gateway.allow("died|killed|SIGKILL|signal")
-        ids = [new_session(gateway) for _ in range(16)]
+        ids = [session(gateway) for _ in range(16)]
         assert len({sid.split("-")[0] for sid in ids}) == 2  # both workers have some
         all_served(gateway, ids)
         # The stub counts an answer until its task ends, a moment after the last byte: one may overlap.
@@ -312,7 +309,7 @@ def test_calls_wait_for_an_engine_that_restarts(start, retries):
     try:
         gateway = start(workers=2, engine=engine.setting, engine_health_interval="50ms", engine_retries=retries)
         gateway.allow("engine")
-        ids = [new_session(gateway) for _ in range(6)]
+        ids = [session(gateway) for _ in range(6)]
         all_served(gateway, ids)
         for n in range(3):
             engine.__exit__()  # no call is under way: what was cut says so to its client
@@ -344,7 +341,7 @@ def test_a_call_meets_the_death_of_its_engine(start):
     engine.__enter__()
     gateway = start(workers=1, engine=engine.setting, engine_health_interval="50ms")
     gateway.allow("engine")
-    sid, got = new_session(gateway), []
+    sid, got = session(gateway), []
     call = threading.Thread(target=lambda: got.append(chat(gateway, sid)))
     call.start()
     wait_until(lambda: engine.running == 1, 10, "the call runs")
@@ -361,7 +358,7 @@ def test_nobody_waits_for_ever_for_an_engine(start):
         engine.otherwise = lambda body: GOOD
         gateway = start(workers=1, engine=engine.setting, engine_health_interval="50ms", queue_timeout="700ms")
         gateway.allow("engine")
-        sid = new_session(gateway)
+        sid = session(gateway)
         assert chat(gateway, sid).status == 200
     begin = time.monotonic()
     a = chat(gateway, sid, seed=1)
@@ -378,14 +375,14 @@ def test_who_leaves_while_the_engine_is_down_frees_the_place(start):
     with StubEngine() as engine:
         gateway = start(workers=1, engine=engine.setting, engine_health_interval="50ms", max_queue=1)
         gateway.allow("engine")
-        sid = new_session(gateway)
+        sid = session(gateway)
     wait_until(lambda: gateway.get("/ready").status == 503, 10, "down")
     body = json.dumps(ASK).encode()
     with socket.create_connection(("127.0.0.1", gateway.port)) as s:
         head = f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         s.sendall(head.encode() + body)
         wait_until(lambda: queued(gateway) == 1, 10, "it waits")
-        full = chat(gateway, new_session(gateway))
+        full = chat(gateway, session(gateway))
         assert full.status == 429 and "queue is full" in full.text
     wait_until(lambda: queued(gateway) == 0, 10, "its place is free")
     wait_until(lambda: gateway.metrics()["rollgate_calls_inflight"] == 0, 10, "no call is left")
@@ -396,7 +393,7 @@ def test_a_worker_that_starts_anew_joins_the_pause(start):
         engine.otherwise = lambda body: GOOD
         gateway = start(workers=2, engine=engine.setting, queue_timeout="300ms")
         gateway.allow("died|killed|SIGKILL|signal")
-        ids = [new_session(gateway) for _ in range(8)]
+        ids = [session(gateway) for _ in range(8)]
         assert len({sid.split("-")[0] for sid in ids}) == 2
         assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
         victim = gateway.child("worker-0")

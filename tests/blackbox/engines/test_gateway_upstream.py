@@ -7,6 +7,7 @@ import pytest
 
 from gateway import wait_until
 from stub_engines import StubEngine, logprob
+from vision_kit import session
 
 USER = {"role": "user", "content": "hi"}
 TOKENS = ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "response_versions")
@@ -25,10 +26,6 @@ def pair(start):
     yield make
     for e in engines:
         e.__exit__()
-
-
-def session(gateway, **options):
-    return gateway.post("/sessions", options).json()["session_id"]
 
 
 def ask(gateway, sid, messages, **more):

@@ -7,6 +7,7 @@ import pytest
 from asides_engine import AsidesEngine
 from gateway import stays, wait_until
 from test_dialects import USER
+from vision_kit import session
 
 END = 257
 CLOSE = "/close_session"
@@ -15,12 +16,6 @@ SESSIONS = {"enable_session_radix_cache": True, "context_length": 4096}
 
 def engine_of(kind="sglang", info=None, **more):
     return AsidesEngine(kind, info=info, asides={CLOSE: ""}, **more)
-
-
-def session(gateway, **options):
-    a = gateway.post("/sessions", options)
-    assert a.status == 200, a.text
-    return a.json()["session_id"]
 
 
 def talk(engine, gateway, sid, turns=1):

@@ -9,6 +9,7 @@ import pytest
 import engine_kit
 from gateway import wait_until
 from stub_engines import StubEngine, logprob
+from vision_kit import session
 
 END = 257
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
@@ -36,10 +37,6 @@ def server(start):
     yield make
     for e in engines:
         e.__exit__()
-
-
-def session(gateway, **options):
-    return gateway.post("/sessions", options).json()["session_id"]
 
 
 def chat(gateway, sid, **more):

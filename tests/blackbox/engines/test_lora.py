@@ -12,16 +12,11 @@ from gateway import in_parallel, wait_until
 from scoring_engine import ScoringEngine
 from stub_engines import StubEngine
 from test_dialects import USER
+from vision_kit import session
 
 IDS = [*b"ok", 257]
 WAYS = {"sglang": ("sglang", (), "lora_path"), "generate": ("vllm", ("generate",), "model"),
         "completions": ("vllm", ("completions",), "model")}
-
-
-def session(gateway, **options):
-    a = gateway.post("/sessions", options)
-    assert a.status == 200, a.text
-    return a.json()["session_id"]
 
 
 def chat(gateway, sid):

@@ -9,6 +9,7 @@ import pytest
 import gateway as g
 from gateway import wait_until
 from stub_engines import StubEngine
+from vision_kit import session
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 RATE = [{"role": "system", "content": "You judge."}, {"role": "user", "content": "rate it"}]
@@ -21,12 +22,6 @@ def judge(engine):
         e.otherwise = lambda body: {"text": "7 of 10"}
         return e
     return make
-
-
-def session(gateway, **options):
-    a = gateway.post("/sessions", options)
-    assert a.status == 200, a.text
-    return a.json()["session_id"]
 
 
 def ask(gateway, sid, messages=None, **more):

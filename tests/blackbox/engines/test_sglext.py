@@ -4,7 +4,7 @@ import pytest
 
 from stub_engines import StubEngine, logprob
 from test_gateway_upstream import USER, ask, rendered
-from test_gateway_upstream import session as new_session
+from vision_kit import session as new_session
 
 
 class Sglext(StubEngine):

@@ -12,7 +12,7 @@ from odds_engine import OddsEngine
 from scoring_engine import ScoringEngine
 from test_export_cases import branched, scene  # noqa: F401
 from test_gateway_upstream import USER, ask, pair  # noqa: F401
-from test_gateway_upstream import session as new_session
+from vision_kit import session as new_session
 
 
 def reader(form):

@@ -9,6 +9,7 @@ import pytest
 
 from export_readers import Msgpack, read_safetensors
 from odds_engine import OddsEngine
+from vision_kit import session
 
 USER = [{"role": "user", "content": "hi"}]
 END = 257
@@ -30,12 +31,6 @@ def made(variant):
 
 def ask(gateway, sid, stream=False, **more):
     return gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": USER, "stream": stream, **more})
-
-
-def session(gateway, **options):
-    a = gateway.post("/sessions", options)
-    assert a.status == 200, a.text
-    return a.json()["session_id"]
 
 
 def cells(trajectory, name):

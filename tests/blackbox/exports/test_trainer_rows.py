@@ -12,17 +12,10 @@ import pytest
 import gateway as g
 from export_readers import read_safetensors
 from stub_engines import StubEngine
+from test_export_cases import said, user
 
 END = 257
 LAYERS, TOPK = 2, 2
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def said(text):
-    return {"role": "assistant", "content": text}
 
 
 class Place:

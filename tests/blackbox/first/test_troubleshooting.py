@@ -15,6 +15,7 @@ from page_kit import FENCE
 from runner_kit import Runner
 from stub_engines import StubEngine
 from test_check import HERMES, PLAIN, THOUGHT, template
+from test_streaming import new
 
 PAGE = g.ROOT / "docs/troubleshooting.md"
 BYTES = str(g.ROOT / "tests/data/models/chatml-bytes")
@@ -37,10 +38,6 @@ def run_command(*arguments, **env):
 
 def refuse_start(tmp_path, *arguments):
     return run_command("serve", "--state-dir", tmp_path / "state", *arguments)
-
-
-def new_session(gateway, **options):
-    return gateway.post("/sessions", options).json()
 
 
 def shown(answer):
@@ -107,7 +104,7 @@ def second_gateway(start, _):
 def missing_segment(start, _):
     gateway = start(workers=1, journal_segment_bytes=4096).allow("")
     for _ in range(12):
-        gateway.chat(new_session(gateway), "a" * 900)
+        gateway.chat(new(gateway), "a" * 900)
     gateway.stop()
     segments = sorted(n for n in os.listdir(f"{gateway.folder}/state/worker-0") if n.startswith("seg-"))
     os.unlink(f"{gateway.folder}/state/worker-0/{segments[0]}")
@@ -119,7 +116,7 @@ def missing_segment(start, _):
 @case
 def other_tokenizer(start, tmp_path):
     gateway = start(workers=1, model=BYTES).allow("")
-    gateway.chat(new_session(gateway), "Hello")
+    gateway.chat(new(gateway), "Hello")
     gateway.stop()
     other = tmp_path / "other"
     shutil.copytree(BYTES, other)
@@ -171,7 +168,7 @@ def reseeded(start, _):
 @case
 def session_ended(start, _):
     gateway = start(workers=1)
-    session = new_session(gateway)
+    session = new(gateway)
     gateway.post(f"/sessions/{session['session_id']}/abort")
     return shown(gateway.chat(session, "Hello"))
 
@@ -179,7 +176,7 @@ def session_ended(start, _):
 @case
 def budget(start, _):
     gateway = start(workers=1)
-    session = new_session(gateway, max_turns=1)
+    session = new(gateway, max_turns=1)
     gateway.chat(session, "Hello")
     return shown(gateway.chat(session, "And now?"))
 
@@ -192,20 +189,20 @@ def unknown_option(start, _):
 @case
 def context_length(start, _):
     gateway = start(workers=1, context_length=60)
-    return shown(gateway.chat(new_session(gateway), "word " * 60))
+    return shown(gateway.chat(new(gateway), "word " * 60))
 
 
 @case
 def body_too_large(start, _):
     gateway = start(workers=1, max_body_bytes="64KiB")
-    return shown(gateway.chat(new_session(gateway), "a" * 100000))
+    return shown(gateway.chat(new(gateway), "a" * 100000))
 
 
 @case
 def no_engine(start, _):
     gateway = start(workers=1, engine=f"sglang:http://127.0.0.1:{g.free_port()}", queue_timeout="200ms",
                     engine_health_interval="100ms").allow("")
-    return shown(gateway.get("/ready")) + "\n" + shown(gateway.chat(new_session(gateway), "Hello"))
+    return shown(gateway.get("/ready")) + "\n" + shown(gateway.chat(new(gateway), "Hello"))
 
 
 @case
@@ -222,20 +219,20 @@ def stop_ignored(start, _):
     with StubEngine("sglang") as engine:
         gateway = start(workers=1, engine=engine.setting, engine_health_interval="100ms").allow("")
         engine.otherwise = lambda body: {"ids": [*b"a STOP b", 257], "matched": 257, "finish": "stop"}
-        return shown(gateway.chat(new_session(gateway), "Hello", stop=["STOP"]))
+        return shown(gateway.chat(new(gateway), "Hello", stop=["STOP"]))
 
 
 @case
 def image(start, _):
     gateway = start(workers=1)
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    return shown(gateway.chat(new_session(gateway), [{"role": "user", "content": [part]}]))
+    return shown(gateway.chat(new(gateway), [{"role": "user", "content": [part]}]))
 
 
 @case
 def cut_answer(start, _):
     gateway = start(workers=1)
-    session = new_session(gateway, on_truncated="refuse")
+    session = new(gateway, on_truncated="refuse")
     said = gateway.chat(session, "Hello, world", max_tokens=3).json()["choices"][0]["message"]
     return shown(gateway.chat(session, [{"role": "user", "content": "Hello, world"}, said, {"role": "user", "content": "Go on"}]))
 
@@ -243,14 +240,14 @@ def cut_answer(start, _):
 @case
 def not_obeyed(start, _):
     gateway = start(workers=1)
-    return shown(gateway.chat(new_session(gateway), "Hello", service_tier="flex", reasoning_effort="high"))
+    return shown(gateway.chat(new(gateway), "Hello", service_tier="flex", reasoning_effort="high"))
 
 
 @case
 def too_many_calls(start, _):
     with StubEngine("sglang") as engine:
         gateway = start(workers=1, engine=engine.setting, max_session_inflight=1, engine_health_interval="100ms")
-        session = new_session(gateway)
+        session = new(gateway)
         freed = threading.Event()
         engine.plan.append({"ids": [*b"slow", 257], "wait": freed})
         first = gateway.connect()
@@ -297,7 +294,7 @@ def not_read_back(_, tmp_path):
 @case
 def empty_session(start, _):
     gateway = start(workers=1)
-    session = new_session(gateway)
+    session = new(gateway)
     gateway.post(f"/sessions/{session['session_id']}/finalize", {"format": "none"})
     return gateway.log()
 
@@ -305,7 +302,7 @@ def empty_session(start, _):
 @case
 def reward_missing(start, _):
     gateway = start(workers=1)
-    session = new_session(gateway)
+    session = new(gateway)
     gateway.chat(session, "Hello")
     return shown(gateway.post(f"/sessions/{session['session_id']}/finalize", {"require_reward": True}))
 
@@ -315,7 +312,7 @@ def engine_lacks(start, _):
     with StubEngine("sglang") as engine:
         engine.otherwise = lambda body: {"ids": [*b"fine", 257], "matched": 257, "version": None}
         gateway = start(workers=1, engine=engine.setting, engine_health_interval="100ms", routed_experts=True)
-        gateway.chat(new_session(gateway), "Hello")
+        gateway.chat(new(gateway), "Hello")
         return json.dumps(gateway.get("/health").json(), indent=1) + gateway.log()
 
 
@@ -323,7 +320,7 @@ def engine_lacks(start, _):
 def broken_call(start, tmp_path):
     (tmp_path / "answers.json").write_text(json.dumps(['<tool_call>\n{"name": "search", "arguments": {"q": \n</tool_call>']), encoding="utf-8")
     gateway = start(workers=1, model=BYTES, engine=f"builtin:script:{tmp_path}/answers.json")
-    session = new_session(gateway)
+    session = new(gateway)
     tool = {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}}
     gateway.chat(session, "Hello", tools=[tool])
     return json.dumps(gateway.get(f"/sessions/{session['session_id']}").json())
@@ -332,7 +329,7 @@ def broken_call(start, tmp_path):
 @case
 def branches(start, _):
     gateway = start(workers=1)
-    session = new_session(gateway)
+    session = new(gateway)
     gateway.chat(session, "Hello")
     gateway.chat(session, [{"role": "system", "content": "Make a title."}, {"role": "user", "content": "Hello"}])
     return json.dumps(gateway.get(f"/sessions/{session['session_id']}").json())
@@ -395,7 +392,7 @@ def executor_key(start, tmp_path):
 @case
 def sink_down(start, _):
     gateway = start(workers=1, sink=f"redis://127.0.0.1:{g.free_port()}").allow("")
-    session = new_session(gateway)
+    session = new(gateway)
     gateway.chat(session, "Hello")
     gateway.post(f"/sessions/{session['session_id']}/finalize", {"format": "none"})
     gateway.wait_line("sink")

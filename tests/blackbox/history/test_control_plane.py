@@ -13,15 +13,12 @@ import pytest
 
 from gateway import BINARY, pause, stays, wait_until
 from stub_engines import StubEngine
+from test_streaming import new
 
 
 @pytest.fixture
 def gateway(start):
     return start(engine="builtin:echo", workers=2)
-
-
-def new(gateway, **options):
-    return gateway.post("/sessions", options).json()
 
 
 def path(session, rest=""):

@@ -12,6 +12,7 @@ import pytest
 import gateway as g
 import vision_kit as kit
 from stub_engines import StubEngine
+from test_export_cases import said, user
 
 KNOWS = {"known_bodies_least": 1}
 WHOLE = {"known_bodies_memory": 0}
@@ -173,14 +174,6 @@ def test_random_sessions_are_the_same(pair, dialect, round_of):
 
 def chat(messages, before="", behind=', "model": "m"'):
     return "{" + before + '"messages": [' + ", ".join(json.dumps(m) for m in messages) + "]" + behind + "}"
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def said(text):
-    return {"role": "assistant", "content": text}
 
 
 def test_boundaries_that_look_alike(pair):

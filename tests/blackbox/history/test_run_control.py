@@ -7,14 +7,9 @@ import pytest
 import gateway as g
 from gateway import wait_until
 from stub_engines import StubEngine
+from test_streaming import new
 
 GOOD = {"ids": list(b"ok") + [257], "matched": 257}
-
-
-def new(gateway, **options):
-    answer = gateway.post("/sessions", options)
-    assert answer.status == 200, answer.text
-    return answer.json()
 
 
 def say(gateway, s, *texts, **more):

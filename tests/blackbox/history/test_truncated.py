@@ -3,15 +3,9 @@ import json
 
 import pytest
 
+from test_export_cases import said, user
+
 POLICIES = ("tree", "chains", "linear", "timelines")
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def said(text):
-    return {"role": "assistant", "content": text}
 
 
 @pytest.fixture

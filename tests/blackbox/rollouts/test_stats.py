@@ -12,13 +12,8 @@ import gateway as g
 from export_readers import read_safetensors
 from gateway import wait_until
 from stub_engines import StubEngine
+from test_streaming import new
 
-
-
-def new(gateway, **options):
-    answer = gateway.post("/sessions", options)
-    assert answer.status == 200, answer.text
-    return answer.json()
 
 
 def episode(gateway, reward=None, turns=1, end="finalize", text="hello", **options):
