@@ -210,19 +210,11 @@ void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_w
 static int write_input(const char *path, int flags, struct str text, struct err *e)
 {
     int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, INPUT_MODE);
-    size_t len = text.len;
     int rc = 0;
 
     if (fd < 0)
         return err_sys(e, ERR_IO, "cannot make %s", path);
-    while (text.len > 0 && rc == 0) {
-        ssize_t n = write(fd, text.p, text.len);
-
-        if (n < 0 && errno != EINTR)
-            rc = err_sys(e, ERR_IO, "cannot write %s", path);
-        text = str_sub(text, n > 0 ? (size_t)n : 0, text.len);
-    }
-    if (rc == 0 && !(flags & O_CREAT) && ftruncate(fd, (off_t)len))
+    if (file_write_all(fd, text) || (!(flags & O_CREAT) && ftruncate(fd, (off_t)text.len)))
         rc = err_sys(e, ERR_IO, "cannot write %s", path);
     if (close(fd) && rc == 0)
         rc = err_sys(e, ERR_IO, "cannot write %s", path);

@@ -36,21 +36,6 @@ struct support_archive {
 
 enum { BLOCK = 512, AT_MODE = 100, AT_SIZE = 124, AT_MTIME = 136, AT_SUM = 148, AT_TYPE = 156 };
 
-static int write_archive(int fd, const char *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t did = write(fd, p, n);
-
-        if (did < 0 && errno == EINTR)
-            continue;
-        if (did <= 0)
-            return -1;
-        p += did;
-        n -= (size_t)did;
-    }
-    return 0;
-}
-
 /* Makes the folder or file, which must not exist. */
 static int support_archive_open(struct support_archive *a, const char *path, struct err *e)
 {
@@ -87,9 +72,9 @@ static int add_to_tar(int fd, const char *name, struct str bytes)
     for (size_t i = 0; i < BLOCK; i++)
         sum += (unsigned char)head[i];
     (void)snprintf(head + AT_SUM, 7, "%06o", sum);
-    if (write_archive(fd, head, BLOCK) || write_archive(fd, bytes.p, bytes.len))
+    if (file_write_all(fd, str_of(head, BLOCK)) || file_write_all(fd, bytes))
         return -1;
-    return write_archive(fd, zeros, (BLOCK - bytes.len % BLOCK) % BLOCK);
+    return file_write_all(fd, str_of(zeros, (BLOCK - bytes.len % BLOCK) % BLOCK));
 }
 
 static int add_to_folder(int folder, const char *name, struct str bytes)
@@ -98,7 +83,7 @@ static int add_to_folder(int folder, const char *name, struct str bytes)
 
     if (fd < 0)
         return -1;
-    rc = write_archive(fd, bytes.p, bytes.len);
+    rc = file_write_all(fd, bytes);
     return close(fd) || rc ? -1 : 0;
 }
 
@@ -115,7 +100,7 @@ static int support_archive_add(struct support_archive *a, const char *name, stru
 static int support_archive_close(struct support_archive *a, struct err *e)
 {
     static const char end[2 * BLOCK];
-    int rc = a->tar ? write_archive(a->fd, end, sizeof(end)) : 0;
+    int rc = a->tar ? file_write_all(a->fd, str_of(end, sizeof(end))) : 0;
 
     if (close(a->fd) || rc)
         return err_sys(e, ERR_IO, "cannot write %s", a->path);

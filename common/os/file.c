@@ -107,7 +107,7 @@ int file_read_regular(const char *path, size_t max, struct buf *out, struct err 
     return err_set(e, ERR_IO, "%s is not a regular file", path);
 }
 
-static int write_bytes(int fd, struct str bytes)
+int file_write_all(int fd, struct str bytes)
 {
     while (bytes.len > 0) {
         ssize_t n = write(fd, bytes.p, bytes.len);
@@ -126,7 +126,7 @@ static int write_new_file(const char *part, struct str bytes, bool durable)
 
     if (fd < 0)
         return -1;
-    if (write_bytes(fd, bytes) || (durable && fsync(fd)))
+    if (file_write_all(fd, bytes) || (durable && fsync(fd)))
         failure = errno;
     if (close(fd) && !failure)
         failure = errno;

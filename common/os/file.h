@@ -38,6 +38,9 @@ struct dirent *file_next_entry(DIR *d);
  * errno. */
 int file_end_entries(DIR *d, const char *path);
 
+/* Writes all bytes at the position of fd. Returns 0, or -1 with errno. */
+int file_write_all(int fd, struct str bytes);
+
 /* Makes the file `path` of these bytes, readable by its owner only. It writes `part` in the same
  * folder and renames it, so `path` is whole or does not exist. durable: the bytes are on the disk
  * before the rename (file_sync_folder does it for the name). Returns 0, or -1 with errno; then

@@ -123,15 +123,8 @@ struct str media_arrival_path(const struct media_arrival *a)
 
 int media_arrival_add(struct media_arrival *a, struct str bytes, struct err *e)
 {
-    size_t at = 0;
-
-    while (at < bytes.len) {
-        ssize_t n = write(a->fd, bytes.p + at, bytes.len - at);
-
-        if (n < 0 && errno != EINTR)
-            return media_fail_storage(e);
-        at += n > 0 ? (size_t)n : 0;
-    }
+    if (file_write_all(a->fd, bytes))
+        return media_fail_storage(e);
     if (a->hash)
         sha256_add(a->hash, bytes);
     return 0;

@@ -18,6 +18,7 @@
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/os/file.h"
 #include "worker/export/build/export.h"
 #include "worker/plane/call/call_env.h"
 #include "worker/residency/await_session.h"
@@ -41,16 +42,9 @@ struct part_file {
 
 static int flush_export_bytes(struct part_file *f, struct err *e)
 {
-    size_t at = 0;
-
-    while (at < f->bytes.len) {
-        ssize_t n = write(f->fd, f->bytes.p + at, f->bytes.len - at);
-
-        if (n < 0 && errno != EINTR) {
-            f->failed = true;
-            return err_sys(e, disk_error_kind(), "cannot write to the spool");
-        }
-        at += n > 0 ? (size_t)n : 0;
+    if (file_write_all(f->fd, buf_str(&f->bytes))) {
+        f->failed = true;
+        return err_sys(e, disk_error_kind(), "cannot write to the spool");
     }
     buf_clear(&f->bytes);
     return 0;
