@@ -109,7 +109,7 @@ class Fleet:
 
     # --- requests ---
 
-    def create(self, node, **body):
+    def create(self, node, /, **body):
         """Creates a session at this node."""
         answer = self[node].post("/sessions", body, headers=AS_ADMIN)
         assert answer.status == 200, answer.text

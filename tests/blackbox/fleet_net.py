@@ -48,7 +48,7 @@ def wait_claimed(fleet, node):
 
 def back_up(fleet, node):
     """Waits until the node makes sessions again, and the front uses it."""
-    g.wait_until(lambda: fleet[node].post("/sessions", {}, headers=AS_ADMIN).status == 200, 30, f"{node} serves")
+    g.wait_until(lambda: fleet[node].post("/sessions", {"node": node}, headers=AS_ADMIN).status == 200, 30, f"{node} serves")
     if fleet.front_kind == "haproxy":
         g.wait_until(lambda: fleet.front.sees(node), 30, f"the front sends to {node}")
 

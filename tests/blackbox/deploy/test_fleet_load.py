@@ -170,7 +170,7 @@ def test_a_cable_is_cut_in_the_middle(held, middle, length, cable):
     fleet, engine = held
     for _ in range(ROUNDS):
         fleet.wait_settled()
-        go, session = threading.Event(), fleet.create("a")
+        go, session = threading.Event(), fleet.create("a", node="a")     # also if a has more sessions than others
         plan = {"ids": [*b"an answer", 257]}
         engine.give_up = go if middle == "stream" else None
         engine.otherwise = lambda body, plan=plan: {**plan, "hold_after": 3} if middle == "stream" else {**plan, "wait": go}
