@@ -1,11 +1,16 @@
 /*
- * Regroups parallel calls (regroup.h). Some clients send one assistant message per call:
+ * Regroups answers (regroup.h). Some clients send one assistant message per call:
  *
  *   assistant(call 1)  tool(1)  assistant(call 2)  tool(2)
  *   becomes  assistant(call 1, call 2)  tool(1)  tool(2)
  *
- * if one answer issued both ids (owner.get) and the later messages have no other content. The
- * history then equals the tokens that the model generated, and matches its checkpoint.
+ * if one answer issued both ids (owner.get) and the later messages have no other content. Others
+ * send the text as a message of its own. It joins the calls after it if it is the whole text of the
+ * answer that issued them (owner.text):
+ *
+ *   assistant(text)  assistant(call)   becomes  assistant(text, call)
+ *
+ * The history then equals the tokens that the model generated, and matches its checkpoint.
  */
 
 #include "worker/dialect/regroup.h"
@@ -63,14 +68,14 @@ static struct json *make_growing(struct arena *a, struct json *m)
     return ret;
 }
 
-/* Looks only for `tool_calls`, since most histories have nothing to regroup. */
+/* Looks only for `tool_calls`. */
 bool regroup_wanted(const struct json *messages, const struct known_messages *known)
 {
-    unsigned with_calls = known ? known->with_calls : 0;
+    bool found = known && known->with_calls > 0;
 
-    for (uint32_t i = known ? known->n : 0; messages && i < messages->n && with_calls < 2; i++)
-        with_calls += json_get(&messages->items[i], "tool_calls") != NULL;
-    return with_calls >= 2;
+    for (uint32_t i = known ? known->n : 0; messages && i < messages->n && !found; i++)
+        found = json_get(&messages->items[i], "tool_calls") != NULL;
+    return found;
 }
 
 /* Total bytes of text that are checked for being blank. After that, a message with text is not
@@ -85,8 +90,54 @@ static bool is_blank_within(struct str text, size_t *room)
     return text_blank(text);
 }
 
+/* Reports whether m is the text, without calls, of that answer. */
+static bool is_text_of(const struct json *m, struct str answer, struct regroup_owner owner)
+{
+    struct message_view g = view_message(m);
+    struct str text = json_string(g.content);
+
+    return answer.len && str_eq_c(json_string(g.role), "assistant") && !g.calls && text.len &&
+           str_eq(text, owner.text(owner.ctx, answer));
+}
+
+/* Returns a copy of the message `text` with the calls of m. */
+static struct json join_text(struct arena *a, const struct json *text, const struct json *m)
+{
+    struct json all = json_empty(JSON_OBJECT);
+
+    for (uint32_t i = 0; i < text->n; i++)
+        json_put(a, &all, arena_cstr(a, json_string(&text->members[i].key)),
+                 text->members[i].value);
+    json_put(a, &all, "tool_calls", *json_get(m, "tool_calls"));
+    return all;
+}
+
+/* Moves calls to the message before them if it is their answer's text. */
+static const struct json *join_texts(struct arena *a, const struct json *messages,
+                                     struct regroup_owner owner)
+{
+    struct json out = json_empty(JSON_ARRAY); /* the new messages; used after the first move */
+    bool moves = false;
+
+    for (uint32_t i = 0; i < messages->n; i++) {
+        const struct json *m = &messages->items[i];
+        struct message_view g = view_message(m);
+
+        if (i && g.calls && !json_string(g.content).len &&
+            is_text_of(&messages->items[i - 1], find_issuer(&g, owner), owner)) {
+            for (uint32_t k = 0; k < i && !moves; k++)
+                json_push(a, &out, messages->items[k]);
+            moves = true;
+            out.items[out.n - 1] = join_text(a, &messages->items[i - 1], m);
+        } else if (moves) {
+            json_push(a, &out, *m);
+        }
+    }
+    return moves ? json_keep(a, out) : messages;
+}
+
 /* Moves calls to the last assistant message of the same issuer, if only tool results are in
- * between. One pass. */
+ * between. */
 const struct json *regroup_calls(struct arena *a, const struct json *messages,
                                  struct regroup_owner owner)
 {
@@ -97,12 +148,12 @@ const struct json *regroup_calls(struct arena *a, const struct json *messages,
     size_t room = REGROUP_BLANKS_MAX;
     bool moves = false;
 
+    messages = join_texts(a, messages, owner);
     for (uint32_t i = 0; i < messages->n; i++) {
         const struct json *m = &messages->items[i];
         struct message_view g = view_message(m);
         bool assistant = str_eq_c(json_string(g.role), "assistant");
         struct str who = assistant ? find_issuer(&g, owner) : (struct str){0};
-
         if (who.len && str_eq(who, last) && is_blank_within(json_string(g.content), &room)) {
             for (uint32_t k = 0; k < i && !moves; k++)
                 json_push(a, &out, messages->items[k]);

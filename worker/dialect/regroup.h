@@ -1,6 +1,7 @@
 /*
- * Joins parallel tool calls that a client sent back one by one, each followed by its result.
- * Regrouping restores the assistant message that contained them, by the ids of the calls. Pure.
+ * Joins the parts of an answer that a client sent back as several messages: parallel tool calls,
+ * each followed by its result, and a text before its calls. Regrouping restores the assistant
+ * message that contained them, by the ids of the calls. Pure.
  */
 #ifndef RG_DIALECT_REGROUP_H
 #define RG_DIALECT_REGROUP_H
@@ -10,13 +11,16 @@
 struct json;
 struct known_messages;
 
-/* Returns the id of the answer that issued the call; absent if it is unknown. */
+/* The answers of a session. */
 struct regroup_owner {
+    /* returns the id of the answer that issued the call; absent if it is unknown */
     struct str (*get)(void *ctx, struct str call_id);
+    /* returns the text of an answer that `get` named */
+    struct str (*text)(void *ctx, struct str answer_id);
     void *ctx;
 };
 
-/* Reports whether two messages have calls, so that regrouping may be needed. messages: an array or
+/* Reports whether a message has calls, so that regrouping may be needed. messages: an array or
  * NULL. known: the known first messages, or NULL. */
 bool regroup_wanted(const struct json *messages, const struct known_messages *known);
 

@@ -320,6 +320,32 @@ def test_thoughts_are_counted_alike_in_a_stream_and_a_whole_answer(serve):
     assert 16 <= whole["completion_tokens_details"]["reasoning_tokens"] <= 27
 
 
+@pytest.mark.parametrize("dialect", ["chat", "messages"])
+def test_a_text_and_its_calls_in_messages_of_their_own_continue_the_answer(serve, dialect):
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    gateway, _ = serve(["I look." + call + "\n" + call, "It is.", "Bye."])
+
+    def one(id):
+        return {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}}]} \
+            if dialect == "chat" else {"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "f", "input": {}}]}
+
+    def result(id):
+        return {"role": "tool", "tool_call_id": id, "content": "r"} if dialect == "chat" else \
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "r"}]}
+    path, more = ("/v1/chat/completions", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}) \
+        if dialect == "chat" else ("/v1/messages", {"max_tokens": 999, "tools": [{"name": "f", "input_schema": {"type": "object"}}]})
+    for text, joined in (("I look.", True), ("I looked.", False)):
+        sid = new_session(gateway)
+        first = post(gateway, sid, path, {"model": "m", "messages": [USER], **more}).json()
+        ids = [c["id"] for c in (first["choices"][0]["message"]["tool_calls"] if dialect == "chat" else first["content"]) if "id" in c]
+        said = [USER, {"role": "assistant", "content": text}, one(ids[0]), result(ids[0]), one(ids[1]), result(ids[1])]
+        for more_said in ([], [{"role": "assistant", "content": "It is."}, USER]):
+            said += more_said
+            assert post(gateway, sid, path, {"model": "m", "messages": said, **more}).status == 200
+        turns = [len(t["turns"]) for t in gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]]
+        assert (turns == [3]) == joined, turns
+
+
 @every_dialect
 def test_parallel_calls_all_arrive_otherwise(serve, dialect):
     path, body, read, _ = DIALECTS[dialect]

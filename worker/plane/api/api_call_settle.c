@@ -54,6 +54,13 @@ static struct str owner_of(void *ctx, struct str call_id)
     return session_call_owner(ctx, call_id);
 }
 
+static struct str text_of(void *ctx, struct str answer_id)
+{
+    struct str told = {0};
+
+    return json_string(json_get(session_message(ctx, answer_id, &told), "content"));
+}
+
 /* Groups the history like the session, by call ids. */
 void api_call_regroup(struct api_call *c)
 {
@@ -61,8 +68,8 @@ void api_call_regroup(struct api_call *c)
     struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
 
     if (s && c->regroups)
-        c->req->chat->messages =
-            regroup_calls(&c->arena, c->req->chat->messages, (struct regroup_owner){owner_of, s});
+        c->req->chat->messages = regroup_calls(&c->arena, c->req->chat->messages,
+                                               (struct regroup_owner){owner_of, text_of, s});
 }
 
 /* Reports members of the request without effect. They are not refused, because SDKs send them. */
