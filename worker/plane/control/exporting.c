@@ -30,6 +30,7 @@ struct exporting {
     struct export_options options;
     struct arena arena;       /* memory that the options and `score` borrow */
     const struct json *score; /* member `score` of the body; NULL: absent */
+    bool samples;             /* the request is for /samples */
 };
 
 static void exporting_free(struct exporting *v)
@@ -121,6 +122,21 @@ MAY_PAUSE static int send_export(struct exporting *v, struct err *e)
     return put_export(v, e);
 }
 
+/* Fails an export. A request for /samples fails in plain text, as its clients expect, if the
+ * session cannot be assembled. */
+static void fail_export(struct exporting *v, const struct err *e)
+{
+    const struct service_request *r = &v->answer->request;
+
+    if (!v->samples || e->kind != ERR_UNASSEMBLABLE || v->answer->begun) {
+        answering_fail(v->answer, "an export broke", e);
+        return;
+    }
+    exchange_set_header(r->x, "x-should-retry", STR("false"));
+    respond_count(r->service, r->dialect, err_status(e));
+    exchange_reply(r->x, err_status(e), "text/plain; charset=utf-8", str_cstr(e->text));
+}
+
 static void export_session(struct answering *a, void *ctx)
 {
     struct exporting *v = ctx;
@@ -130,7 +146,7 @@ static void export_session(struct answering *a, void *ctx)
     if (send_export(v, &e) == 0)
         answering_end(a);
     else
-        answering_fail(a, "an export broke", &e);
+        fail_export(v, &e);
     exporting_free(v);
 }
 
@@ -168,41 +184,15 @@ void exporting_trajectories(struct service_request *r)
         answering_start(r, export_session, v);
 }
 
-/* Fails a request for /samples in plain text, as its clients expect, if the session cannot be
- * assembled. */
-static void fail_samples(struct answering *a, const struct err *e)
-{
-    const struct service_request *r = &a->request;
-
-    if (e->kind != ERR_UNASSEMBLABLE || a->begun) {
-        answering_fail(a, "an export broke", e);
-        return;
-    }
-    exchange_set_header(r->x, "x-should-retry", STR("false"));
-    respond_count(r->service, r->dialect, err_status(e));
-    exchange_reply(r->x, err_status(e), "text/plain; charset=utf-8", str_cstr(e->text));
-}
-
-static void export_samples(struct answering *a, void *ctx)
-{
-    struct exporting *v = ctx;
-    struct err e = {0};
-
-    v->answer = a;
-    if (send_export(v, &e) == 0)
-        answering_end(a);
-    else
-        fail_samples(a, &e);
-    exporting_free(v);
-}
-
 /* GET .../samples, in the format of miles. */
 void exporting_samples(struct service_request *r)
 {
     struct exporting *v = exporting_new(r, EXPORT_MILES);
 
-    if (v)
-        answering_start(r, export_samples, v);
+    if (!v)
+        return;
+    v->samples = true;
+    answering_start(r, export_session, v);
 }
 
 /* Sends one branch token by token, for the web viewer. Runners may read their own session, too. */
