@@ -8,6 +8,7 @@
 #include "common/codec/utf8.h"
 #include "worker/text/template/callable.h"
 #include "worker/text/template/escape.h"
+#include "worker/text/template/filter.h"
 #include "worker/text/template/iter.h"
 #include "worker/text/template/pystr.h"
 #include "worker/text/template/text_format.h"
@@ -289,7 +290,8 @@ static struct value m_removesuffix(struct template_run *r, struct value self, st
     return v_like(v_str(str_ends(s, p) ? str_sub(s, 0, s.len - p.len) : s), self);
 }
 
-/* Joins strings only. A different type is a TypeError that names its position. */
+/* Joins strings only. A different type is a TypeError that names its position; HTML joins its text,
+ * as markupsafe does. */
 static struct value m_join(struct template_run *r, struct value self, struct value *a)
 {
     struct buf out = {0};
@@ -302,7 +304,9 @@ static struct value m_join(struct template_run *r, struct value self, struct val
     for (uint32_t i = 0; (more = iter_next(r, &it, &v)) > 0; i++) {
         struct str s;
 
-        if (v.t != V_STR)
+        if (self.flags & VF_MARKUP)
+            v = filter_text(r, v);
+        if (v.t != V_STR && v.t != V_ERR)
             (void)run_fail(r, "TypeError", "sequence item %u: expected str instance, %s found", i,
                            v_type_name(v));
         if (v.t != V_STR || !arg_like(r, v, self, &s) ||
