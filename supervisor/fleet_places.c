@@ -287,6 +287,7 @@ static bool has_dispatcher(const struct supervisor *s)
 static void want_dispatcher(struct supervisor *s)
 {
     struct process *p = &s->processes[BOARD_DISPATCHER];
+    struct err e;
 
     if (!s->config->dispatcher || !s->bodies->dispatcher)
         return;
@@ -298,6 +299,7 @@ static void want_dispatcher(struct supervisor *s)
             fleet_places_put_aside(s, FLEET_DISPATCHER);
         }
     } else if (has_dispatcher(s) && !p->wanted && !p->pid) {
+        (void)listeners_dispatcher(&s->listeners, s->config, &e); /* as for a worker */
         spawn_prepare(s, BOARD_DISPATCHER);
         if (s->phase == PHASE_SERVING)
             spawn_start(s, BOARD_DISPATCHER);

@@ -7,6 +7,8 @@
 #include "common/base/mem.h"
 #include "common/fleet/place_table.h"
 #include "common/proc/config.h"
+#include "common/proc/metrics.h"
+#include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 #include "testing.h"
 
@@ -64,6 +66,40 @@ TEST(fleet_places, the_dispatchers_place_is_left_in_a_drain_if_the_store_has_all
     fleet_places_forget_dispatcher(s);
     cr_assert(place_table_find_own(s->fleet, FLEET_DISPATCHER, &own) && own.left_epoch == 5);
     place_table_free(s->fleet);
+    board_free(s->board);
+    free(s);
+}
+
+static int never_run(const struct heritage *h)
+{
+    (void)h;
+    return 1;
+}
+
+TEST(fleet_places, the_dispatchers_socket_is_open_before_routers_connect)
+{
+    static const struct supervisor_bodies bodies = {.dispatcher = never_run};
+    struct supervisor *s = mem_zalloc(sizeof(*s));
+    char folder[] = "/tmp/rg-places-XXXXXX", path[128];
+    struct config c = {.state_dir = folder, .run_dir = folder, .dispatcher = true};
+
+    cr_assert(mkdtemp(folder));
+    s->config = &c;
+    s->bodies = &bodies;
+    s->board = board_new();
+    s->metrics = metrics_new(BOARD_SLOTS);
+    s->fleet = place_table_new();
+    s->listeners.dispatcher = -1;
+    cr_assert(place_table_set_own(s->fleet, FLEET_DISPATCHER, 5, 0));
+    fleet_places_want(s);
+    cr_assert_eq(atomic_load(&s->board->slots[BOARD_DISPATCHER].state), BOARD_STARTING);
+    cr_assert_geq(s->listeners.dispatcher, 0);
+    close(s->listeners.dispatcher);
+    (void)snprintf(path, sizeof(path), "%s/dispatcher.sock", folder);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(rmdir(folder), 0);
+    place_table_free(s->fleet);
+    metrics_free(s->metrics);
     board_free(s->board);
     free(s);
 }
