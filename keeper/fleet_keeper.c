@@ -56,7 +56,9 @@ void keeper_check_answer(struct fleet_keeper *k, const struct store_answer *a)
 static void publish_view(struct fleet_keeper *k)
 {
     size_t refused = fleet_view_publish(&k->view, k->table, k->lease_ms);
+    uint64_t now_ms = clock_boot_ms();
 
+    place_table_set_complete(k->table, now_ms, k->view.unbroken_ms ? now_ms + k->lease_ms : 0);
     if (refused > 0)
         log_error(NULL, "the table of places is full, ignoring", LOG_U("places", refused));
     keeper_publish_figures(k);
@@ -87,7 +89,7 @@ static void adopt_lost(struct fleet_keeper *k)
 static void interrupt_view(struct fleet_keeper *k)
 {
     fleet_view_interrupt(&k->view);
-    place_table_set_complete(k->table, false);
+    place_table_set_complete(k->table, clock_boot_ms(), 0);
     k->listed_ms = 0;
 }
 

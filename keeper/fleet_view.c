@@ -487,6 +487,5 @@ size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t 
     publish_gone(v, t);
     publish_gone_nodes(v, t);
     place_table_set_orders(t, v->stored_edition);
-    place_table_set_complete(t, v->unbroken_ms > 0);
     return refused;
 }

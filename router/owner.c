@@ -1,6 +1,7 @@
 /* The owner of a place (owner.h). */
 #include "router/owner.h"
 
+#include "common/base/clock.h"
 #include "common/fleet/place_table.h"
 
 static bool has_places(const struct place_table *t, uint32_t block)
@@ -20,7 +21,7 @@ static bool may_exist(const struct place_table *t, uint32_t index)
 {
     struct fleet_node node;
 
-    if (place_table_self(t) == FLEET_NO_NODE || !place_table_is_complete(t))
+    if (place_table_self(t) == FLEET_NO_NODE || !place_table_is_complete(t, clock_boot_ms()))
         return true;
     if (place_table_had(t, index) || place_table_own_epoch(t, index) != 0)
         return true;

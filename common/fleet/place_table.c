@@ -46,8 +46,7 @@ struct node_row {
 struct place_table {
     _Atomic uint32_t generation, place_changes;
     _Atomic uint32_t self; /* 1 + slot; 0: not joined */
-    _Atomic bool complete;
-    _Atomic uint64_t reached_ms, orders, server;
+    _Atomic uint64_t reached_ms, complete_ms, orders, server;
     uint32_t n_places; /* the keeper's */
     struct node_row nodes[FLEET_NODES_MAX];
     struct own_row own[OWN_ROWS];
@@ -128,14 +127,17 @@ void place_table_set_server(struct place_table *t, uint64_t server)
     store_word(&t->server, server);
 }
 
-bool place_table_is_complete(const struct place_table *t)
+bool place_table_is_complete(const struct place_table *t, uint64_t now_ms)
 {
-    return atomic_load_explicit(&t->complete, memory_order_acquire);
+    return load_word(&t->complete_ms) > now_ms;
 }
 
-void place_table_set_complete(struct place_table *t, bool complete)
+void place_table_set_complete(struct place_table *t, uint64_t now_ms, uint64_t until_ms)
 {
-    if (atomic_exchange_explicit(&t->complete, complete, memory_order_acq_rel) != complete)
+    bool was = place_table_is_complete(t, now_ms);
+
+    store_word(&t->complete_ms, until_ms);
+    if (was != (until_ms > now_ms))
         count_change(t);
 }
 

@@ -151,9 +151,9 @@ uint64_t place_table_reached_ms(const struct place_table *t);
 /* The store's server that answered the last renewal (fleet_store.h); 0: it does not say. */
 uint64_t place_table_server(const struct place_table *t);
 
-/* False: places and nodes of the store may be missing here, because changes are not reported now.
- */
-bool place_table_is_complete(const struct place_table *t);
+/* False: places and nodes of the store may be missing here, because changes are not reported now,
+ * or the keeper has not run for a lease. */
+bool place_table_is_complete(const struct place_table *t, uint64_t now_ms);
 
 /* 1 + the edition of the fleet's orders that the store had when it was asked last; 0: not yet. */
 uint64_t place_table_orders(const struct place_table *t);
@@ -227,8 +227,8 @@ uint64_t place_table_own_base(const struct place_table *t, uint32_t index);
 /* A renewal of the place that was sent at sent_ms succeeded. */
 void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sent_ms);
 
-/* Counts as a change. */
-void place_table_set_complete(struct place_table *t, bool complete);
+/* The table has all until then; 0: it may lack some. Counts as a change if it had not, or had. */
+void place_table_set_complete(struct place_table *t, uint64_t now_ms, uint64_t until_ms);
 
 void place_table_set_orders(struct place_table *t, uint64_t edition);
 void place_table_set_server(struct place_table *t, uint64_t server);

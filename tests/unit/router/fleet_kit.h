@@ -115,7 +115,7 @@ static inline void fleet_open(struct fleet *f)
         set_owner(f, slot * FLEET_BLOCK_SIZE, slot);
     }
     place_table_set_self(f->table, SELF);
-    place_table_set_complete(f->table, true);
+    place_table_set_complete(f->table, 0, UINT64_MAX);
     l = loop_new(&e);
     hub_init(&f->hub, &f->heritage, l, upstreams_new(&f->heritage, l, &e));
     cr_assert_not_null(f->hub.upstreams, "%s", e.text);

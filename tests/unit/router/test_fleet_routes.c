@@ -58,17 +58,29 @@ TEST_WITH(fleet_routes, an_index_is_unknown_when_the_table_has_all_places, fleet
     ask(f, GET(768));
     expect(f, "HTTP/1.1 404", "\"unknown_session\"");
     for (int is_there = 0; is_there < 2; is_there++) {
-        place_table_set_complete(f->table, false);
+        place_table_set_complete(f->table, clock_boot_ms(), 0);
         ask(f, GET(768));
         wait_held(f, true);
         if (is_there)
             set_owner(f, 768, B);
-        place_table_set_complete(f->table, true);
+        place_table_set_complete(f->table, clock_boot_ms(), UINT64_MAX);
         if (is_there)
             node_hears(f, B, "\r\n\r\n");
         else
             expect(f, "HTTP/1.1 404", "\"unknown_session\"");
     }
+}
+
+TEST_WITH(fleet_routes, no_index_is_unknown_while_the_keeper_stands_still, fleet)
+{
+    place_table_set_complete(f->table, clock_boot_ms(), clock_boot_ms() + SILENT_MS);
+    ask(f, GET(768));
+    expect(f, "HTTP/1.1 404", "\"unknown_session\"");
+    cr_assert(!wait_for(f, f->listener[B], 2 * SILENT_MS));
+    ask(f, GET(768));
+    wait_held(f, true);
+    place_table_set_complete(f->table, clock_boot_ms(), UINT64_MAX);
+    expect(f, "HTTP/1.1 404", "\"unknown_session\"");
 }
 
 TEST_WITH(fleet_routes, a_hold_ends_with_no_owner, fleet)
