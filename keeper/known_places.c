@@ -7,6 +7,7 @@
  * is the fleet's name: claims of another fleet are no claims here. All others:
  *
  *     INDEX BASE STATE [OWNER]     STATE: `t`: marked as taken, `v`: vacant and taken, `-`: neither
+ *     INDEX EPOCH n OWNER          the newest claim that was seen, if it is not the base
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -43,6 +44,8 @@ static void put_places(const struct map *places, struct buf *out)
                        : p->taken ? 't'
                                   : '-',
                        p->owner);
+        if (!p->vacant && p->newest > p->base)
+            buf_printf(out, "%" PRIu32 " %" PRIu64 " n %s\n", p->index, p->newest, p->owner);
     }
 }
 
@@ -86,13 +89,14 @@ static int read_line(struct str line, struct seen_place *ret)
 
     *ret = (struct seen_place){0};
     if (str_to_u64(index, FLEET_DISPATCHER, &number) ||
-        (number >= FLEET_BLOCKS * FLEET_BLOCK_SIZE && number != FLEET_DISPATCHER) ||
+        (number / FLEET_BLOCK_SIZE >= FLEET_BLOCKS && number != FLEET_DISPATCHER) ||
         str_to_u64(base, FLEET_EPOCH_MAX, &ret->base) || ret->base == 0 || state.len != 1 ||
         line.len >= FLEET_NAME_MAX)
         return -1;
     ret->index = (uint32_t)number;
     ret->vacant = state.p[0] == 'v';
     ret->taken = ret->vacant || state.p[0] == 't';
+    ret->newest = state.p[0] == 'n' ? ret->base : 0;
     (void)snprintf(ret->key, sizeof(ret->key), "%" PRIu32, ret->index);
     (void)snprintf(ret->owner, sizeof(ret->owner), "%.*s", (int)line.len, line.p ? line.p : "");
     return 0;
@@ -135,10 +139,10 @@ static int read_lines(struct fleet_keeper *k, struct str lines, bool is_new, con
     while (lines.len > 0) {
         if (read_line(str_cut(&lines, '\n'), &p))
             return err_set(e, ERR_IO, "%s: has a line of another form", path);
-        if (is_new)
-            add_gone(k, &p);
-        else
+        if (!is_new)
             raise_newest(k, &p);
+        else if (p.newest == 0)
+            add_gone(k, &p);
     }
     return 0;
 }
@@ -148,7 +152,7 @@ static struct str read_fleet(const char *path, struct buf *text, struct str *ret
                              struct err *e)
 {
     *e = (struct err){0};
-    if (file_read(path, (size_t)FLEET_PLACES_MAX * LINE_MAX, text, e) && e->sys == ENOENT)
+    if (file_read(path, (size_t)FLEET_PLACES_MAX * 2 * LINE_MAX, text, e) && e->sys == ENOENT)
         *e = (struct err){0};
     *ret_lines = buf_str(text);
     return str_cut(ret_lines, '\n');

@@ -75,6 +75,7 @@ static void begin_anew(struct keeper_case *f)
     f->k.view = (struct fleet_view){.self = f->k.name};
     place_table_free(f->k.table);
     f->k.table = place_table_new();
+    f->k.written_changes = 0;
 }
 
 TEST_WITH(forgotten, a_claim_that_was_seen_before_the_last_start_is_told, keeper_case)
@@ -83,13 +84,15 @@ TEST_WITH(forgotten, a_claim_that_was_seen_before_the_last_start_is_told, keeper
 
     list(f, OTHER, seen, 1);
     known_places_read(&f->k, false); /* there is no file yet */
-    for (uint64_t epoch = 70; epoch < 100; epoch += 20) {
+    for (uint64_t epoch = 60; epoch < 100; epoch += 10) {
         struct store_entry now = seen;
 
         begin_anew(f);
         now.epoch = now.base = epoch;
         list(f, OTHER, now, 1);
         known_places_read(&f->k, false);
+        (void)fleet_view_publish(&f->k.view, f->k.table, LEASE_MS);
+        known_places_write(&f->k);
         ownership_adopt(&f->k, fleet_view_place(&f->k.view, OTHER));
         cr_assert(f->store.n == 1 && f->store.claims[0].seen == 90);
         answer_claim(&f->store, &(struct store_answer){.verdict = STORE_ALIVE});
