@@ -209,7 +209,7 @@ bool ownership_is_avoided(const struct fleet_keeper *k, uint32_t index);
 /* True if the state folder has sessions of the place. */
 bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
 
-/* True if the state folder has sessions or groups of any place. */
+/* True if the state folder has any place, with sessions or not. */
 bool ownership_has_folders(const struct fleet_keeper *k);
 
 /* Claims the places of which this node has sessions and that the store has forgotten. Returns the

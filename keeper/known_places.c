@@ -188,8 +188,8 @@ int known_places_check(const struct fleet_keeper *k, struct err *e)
     fleet = read_fleet(path, &text, &lines, &ignored);
     if (fleet.len > 0 && !str_eq_c(fleet, k->url.name) && ownership_has_folders(k))
         rc = err_set(e, ERR_CONFIG,
-                     "--fleet: the sessions of --state-dir %s are of the fleet \"%.*s\", not of "
-                     "\"%s\": use that name, or another --state-dir",
+                     "--fleet: --state-dir %s is of the fleet \"%.*s\", not of \"%s\": use that "
+                     "name, or another --state-dir",
                      k->h->state_dir, (int)fleet.len, fleet.p, k->url.name);
     buf_done(&text);
     return rc;

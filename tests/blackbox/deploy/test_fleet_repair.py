@@ -246,8 +246,8 @@ def test_sessions_of_a_node_that_was_lost_with_the_store_are_lost_and_not_unknow
                 fleet[node].stop()
 
 
-def test_the_sessions_of_a_state_folder_are_of_one_fleet(tmp_path):
-    """In their own fleet other nodes may go on with them. Without sessions the folder may join another fleet."""
+def test_a_state_folder_is_of_one_fleet(tmp_path):
+    """There other nodes may go on with its sessions."""
     with Fleet(tmp_path, "ab", lease=LEASE) as fleet:
         for gateway in fleet:
             gateway.allow(*ODD, "of the fleet")
@@ -255,7 +255,7 @@ def test_the_sessions_of_a_state_folder_are_of_one_fleet(tmp_path):
         fleet["a"].kill()
         fleet["a"].settings["fleet"] = fleet.server.url("other")
         reason = reason_of(fleet["a"]).replace('\\"', '"')
-        assert "--fleet: the sessions of --state-dir" in reason and 'are of the fleet "test", not of "other"' in reason, reason
+        assert "--fleet: --state-dir" in reason and 'is of the fleet "test", not of "other"' in reason, reason
         assert fleet.chat("b", session, "one").status == 200, "it goes on here"
         fleet["a"].settings["fleet"] = fleet.url
         fleet["a"].start()

@@ -114,7 +114,7 @@ TEST_WITH(forgotten, a_state_folder_is_of_one_fleet, keeper_case)
     cr_assert_eq(known_places_check(&f->k, &e), -1);
     cr_assert(strstr(e.text, "\"run\", not of \"other\""), "%s", e.text);
     cr_assert_eq(rmdir(path), 0);
-    cr_assert_eq(known_places_check(&f->k, &e), 0, "it has no sessions");
+    cr_assert_eq(known_places_check(&f->k, &e), 0, "it has no place");
     known_places_read(&f->k, false);
     cr_assert_eq(mkdir(path, 0700), 0);
     cr_assert_eq(known_places_check(&f->k, &e), 0, "it is of the other fleet from then on");
