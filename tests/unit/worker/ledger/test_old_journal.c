@@ -22,6 +22,22 @@ static void make_file(const char *folder, const char *name, time_t age)
     cr_assert(fd >= 0 && futimens(fd, times) == 0 && close(fd) == 0);
 }
 
+TEST(old_journal, a_place_that_no_process_served_has_no_records)
+{
+    struct old_journal f = {.path = "/tmp/rg-old-XXXXXX"};
+    char command[PLACE_FOLDER_MAX + 32];
+    struct err e = {0};
+
+    cr_assert(mkdtemp(f.path));
+    make_file(f.path, "fleet-base", 0);
+    cr_expect_eq(old_journal_read(&f, NULL, &e), 0, "%s", e.text);
+    make_file(f.path, "seg-00000001", 0);
+    cr_expect_eq(old_journal_read(&f, NULL, &e), -1, "a manifest is missing");
+    (void)snprintf(command, sizeof(command), "rm -r %s", f.path);
+    cr_assert_eq(system(command), 0);
+    old_journal_done(&f);
+}
+
 /* Sessions of a journal that seems young would count as lost instead of ended. */
 TEST(old_journal, the_result_of_a_comparison_makes_it_no_younger)
 {
