@@ -7,9 +7,8 @@
  *   recall_read(&r, &e)                  0: all is in memory
  *   recall_done(&r)                      frees it, at any time
  *
- * In a pause the payloads that are in memory must not be evicted: a call holds its path
- * (payload_hold_path), other users let the recall itself hold them (holds). Several recalls that
- * read the same payload share its parts.
+ * In a pause the payloads that are in memory must not be evicted: the recall holds them (holds).
+ * Several recalls that read the same payload share its parts.
  */
 #ifndef RG_SESSION_RECALL_H
 #define RG_SESSION_RECALL_H

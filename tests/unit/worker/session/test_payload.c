@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kit.h"
+#include "ahead_kit.h"
 #include "testing.h"
+#include "worker/session/call/session_answer.h"
 #include "worker/session/call/session_call.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/forest.h"
@@ -251,6 +252,56 @@ TEST(payload, a_shared_beginning_leaves_with_its_last_branch)
     kit_done(&w.k);
 }
 
+/* What is released by an evicted end is as old as that end: it goes before what was used later. */
+TEST(payload, an_old_path_goes_whole_before_a_later_branch)
+{
+    struct world w;
+    struct buf ask = {0};
+    struct checkpoint **all;
+
+    world_init(&w, NULL);
+    play_path(&w, &ask);
+    cr_assert_eq(ask_longer(&w, 0, 'A'), 0);
+    session_pin(w.k.s);
+    cr_expect_eq(session_evict(w.k.store, 0, BRANCHES - 1 + TURNS), BRANCHES - 1 + TURNS);
+    all = w.k.s->forest.checkpoints.at;
+    for (int i = 1; i <= BRANCHES + TURNS; i++)
+        cr_expect_eq(all[i]->payload->bytes != NULL, i == 1, "answer %d", i);
+    cr_expect(all[0]->payload->bytes && all[BRANCHES + TURNS + 1]->payload->bytes);
+    session_unpin(w.k.store, w.k.s);
+    buf_done(&ask);
+    kit_done(&w.k);
+}
+
+/* The context that an answer shares may be evicted between its fragments and its commit. */
+TEST(payload, an_answer_whose_shared_context_left_is_read_with_it)
+{
+#define SHARED "[{\"role\":\"user\",\"content\":\"a beginning that is longer than 32 bytes\"},"
+    static const char *const asks[] = {SHARED "{\"role\":\"user\",\"content\":\"one\"}]",
+                                       SHARED "{\"role\":\"user\",\"content\":\"two\"}]",
+                                       SHARED "{\"role\":\"user\",\"content\":\"two\"},"
+                                              "{\"role\":\"assistant\",\"content\":\"answer 0.1\"},"
+                                              "{\"role\":\"user\",\"content\":\"go on\"}]"};
+#undef SHARED
+    struct world w;
+    struct session_answer a;
+    struct session_plan *p;
+    const struct checkpoint *t;
+
+    world_init(&w, NULL);
+    cr_assert_geq(kit_turn(&w.k, asks[0], "one"), 0);
+    p = kit_ask(&w.k, asks[1], NULL);
+    a = ahead_answer(&w.k, 0, ANSWER, 1);
+    cr_assert_gt(ahead_parts(&w.k, p, &a, 1, ANSWER), 1);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    ahead_commit(&w.k, p, &a, 1);
+    t = vec_last(&w.k.s->forest.checkpoints);
+    cr_assert(t->context.base && !t->context.base->payload->bytes && t->payload->bytes);
+    cr_expect_geq(kit_turn(&w.k, asks[2], "more"), 0, "%s", w.k.err.text);
+    cr_expect_eq(w.read, 1);
+    kit_done(&w.k);
+}
+
 TEST(payload, all_of_an_idle_session_goes_when_that_is_what_it_takes)
 {
     struct world w;
@@ -270,6 +321,26 @@ TEST(payload, all_of_an_idle_session_goes_when_that_is_what_it_takes)
     cr_assert_eq(session_load_end(w.k.s, true, w.k.now), 0);
     cr_expect_eq(ask_longer(&w, 5, 'A' + 5), 0);
     cr_expect_leq(w.read, 2); /* only its own path */
+    kit_done(&w.k);
+}
+
+/* The last answer comes into memory when the beginning of its path has left it again. */
+TEST(payload, an_answer_that_is_loaded_without_its_beginning_is_read_with_it)
+{
+    struct world w;
+
+    world_init(&w, NULL);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    session_load_begin(w.k.s);
+    for (size_t i = 0; i < w.k.n_journal; i++) {
+        session_load_at(w.k.s, i);
+        if (i + 1 == w.k.n_journal)
+            (void)session_evict(w.k.store, 0, SIZE_MAX);
+        cr_assert_eq(session_apply(w.k.store, buf_str(&w.k.journal[i]), &w.k.err), 0);
+    }
+    cr_assert_eq(session_load_end(w.k.s, true, w.k.now), 0);
+    cr_expect_eq(ask_longer(&w, BRANCHES - 1, 'A' + (BRANCHES - 1) % 26), 0);
+    cr_expect_eq(w.read, 1);
     kit_done(&w.k);
 }
 
