@@ -20,6 +20,8 @@
 #include "worker/dialect/known_body.h"
 #include "worker/dialect/request_fields.h"
 
+static const char THOUGHT[] = "reasoning_content";
+
 /* The members of a message that regrouping reads, found in one pass. */
 struct message_view {
     const struct json *role, *calls, *content;
@@ -100,14 +102,26 @@ static bool is_text_of(const struct json *m, struct str answer, struct regroup_o
            str_eq(text, owner.text(owner.ctx, answer));
 }
 
-/* Returns a copy of the message `text` with the calls of m. */
+/* Returns a copy of the message `text` with the calls of m, and with the thoughts of both. */
 static struct json join_text(struct arena *a, const struct json *text, const struct json *m)
 {
+    struct str had = json_string(json_get(text, THOUGHT)), more = json_string(json_get(m, THOUGHT));
     struct json all = json_empty(JSON_OBJECT);
+    struct grown thought = {0};
 
-    for (uint32_t i = 0; i < text->n; i++)
-        json_put(a, &all, arena_cstr(a, json_string(&text->members[i].key)),
-                 text->members[i].value);
+    if (str_eq(had, more))
+        more.len = 0;
+    for (uint32_t i = 0; i < text->n; i++) {
+        struct str name = json_string(&text->members[i].key);
+
+        if (!more.len || !str_eq_c(name, THOUGHT))
+            json_put(a, &all, arena_cstr(a, name), text->members[i].value);
+    }
+    if (more.len) {
+        grown_add(a, &thought, had);
+        grown_add(a, &thought, more);
+        json_put(a, &all, THOUGHT, json_make_string(grown_str(&thought)));
+    }
     json_put(a, &all, "tool_calls", *json_get(m, "tool_calls"));
     return all;
 }
@@ -154,6 +168,7 @@ const struct json *regroup_calls(struct arena *a, const struct json *messages,
         struct message_view g = view_message(m);
         bool assistant = str_eq_c(json_string(g.role), "assistant");
         struct str who = assistant ? find_issuer(&g, owner) : (struct str){0};
+
         if (who.len && str_eq(who, last) && is_blank_within(json_string(g.content), &room)) {
             for (uint32_t k = 0; k < i && !moves; k++)
                 json_push(a, &out, messages->items[k]);

@@ -346,6 +346,36 @@ def test_a_text_and_its_calls_in_messages_of_their_own_continue_the_answer(serve
         assert (turns == [3]) == joined, turns
 
 
+LOOK = ['I look.<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>', "It is."]
+CALLS_F = {"model": "m", "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}
+
+
+def go_on(gateway, sid, said, texts, **more):
+    """Asks again with the calls in a message of their own, after `texts`. Returns the number of turns of each trajectory."""
+    def ask(messages):
+        answer = post(gateway, sid, "/v1/chat/completions", {**CALLS_F, "messages": messages})
+        assert answer.status == 200, answer.text
+        return answer.json()["choices"][0]["message"]
+    calls = ask(said)["tool_calls"]
+    ask([*said, *texts, {"role": "assistant", "content": None, "tool_calls": calls, **more}, {"role": "tool", "tool_call_id": calls[0]["id"], "content": "r"}])
+    return [len(t["turns"]) for t in gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]]
+
+
+def test_calls_are_not_joined_to_an_equal_text_that_their_answer_follows(serve):
+    """The model said the text, was asked again, and said it again with a call. The client drops a text beside calls."""
+    gateway, sid = serve(["I look.", *LOOK])
+    assert post(gateway, sid, "/v1/chat/completions", {**CALLS_F, "messages": [USER]}).status == 200
+    assert go_on(gateway, sid, [USER, {"role": "assistant", "content": "I look."}], []) == [3]
+
+
+@pytest.mark.parametrize("at", ["text", "calls", "both"])
+def test_the_thought_of_a_text_and_its_calls_is_kept(serve, at):
+    gateway, sid = serve(["<think>hm</think>" + LOOK[0], LOOK[1]], message_matcher="strict")
+    thought = {"reasoning_content": "hm"}
+    text = {"role": "assistant", "content": "I look.", **(thought if at != "calls" else {})}
+    assert go_on(gateway, sid, [USER], [text], **(thought if at != "text" else {})) == [2]
+
+
 @every_dialect
 def test_parallel_calls_all_arrive_otherwise(serve, dialect):
     path, body, read, _ = DIALECTS[dialect]

@@ -56,9 +56,7 @@ static struct str owner_of(void *ctx, struct str call_id)
 
 static struct str text_of(void *ctx, struct str answer_id)
 {
-    struct str told = {0};
-
-    return json_string(json_get(session_message(ctx, answer_id, &told), "content"));
+    return session_answer_text(ctx, answer_id);
 }
 
 /* Groups the history like the session, by call ids. */
