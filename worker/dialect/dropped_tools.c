@@ -48,7 +48,8 @@ static bool is_obeyed(unsigned dialects, struct str type, struct str name, const
     static const char *const messages[] = {"input_schema", "defer_loading",
                                            "eager_input_streaming"};
 
-    if (json_is_null(v) || (v->kind == JSON_BOOL && !json_is_true(v)))
+    if (json_is_null(v) || (v->kind == JSON_BOOL && !json_is_true(v)) ||
+        (v->kind == JSON_ARRAY && !v->n))
         return true;
     if (str_eq_c(name, "allowed_callers"))
         return has_direct_caller(v);
@@ -63,8 +64,10 @@ static bool is_obeyed(unsigned dialects, struct str type, struct str name, const
     return str_eq_c(name, "parameters") || str_eq_c(name, "execution");
 }
 
-/* Records the members without effect, as "tools.NAME". */
-static void check_tool_members(struct dropping *d, const struct json *tool, struct str type)
+/* Records the members without effect, as "tools.NAME". An item's tools (`item`) may have been
+ * deferred until the item. */
+static void check_tool_members(struct dropping *d, const struct json *tool, struct str type,
+                               bool item)
 {
     const struct json *v = tool;
 
@@ -73,7 +76,8 @@ static void check_tool_members(struct dropping *d, const struct json *tool, stru
     for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++) {
         struct str name = json_string(&v->members[i].key);
 
-        if (!is_obeyed(d->dialects, type, name, &v->members[i].value))
+        if (!is_obeyed(d->dialects, type, name, &v->members[i].value) &&
+            !(item && str_eq_c(name, "defer_loading")))
             drop_member(d, STR("tools"), name, USE_UNUSED);
     }
 }
@@ -81,8 +85,8 @@ static void check_tool_members(struct dropping *d, const struct json *tool, stru
 /* --- lists of tools --- */
 
 /* Records tools of kinds that the reader skips, as "tools.KIND". A namespace within a namespace is
- * skipped, too. */
-static void check_tool_list(struct dropping *d, const struct json *tools, bool inner)
+ * skipped, too. The reader records skipped ones of an item. */
+static void check_tool_list(struct dropping *d, const struct json *tools, bool inner, bool item)
 {
     for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
         const struct json *tool = &tools->items[i];
@@ -90,12 +94,13 @@ static void check_tool_list(struct dropping *d, const struct json *tools, bool i
         bool space = str_eq_c(type, "namespace");
 
         if (!is_offered(d->dialects, tool, type) || (space && inner)) {
-            drop_member(d, STR("tools"), type, USE_UNUSED);
+            if (!item)
+                drop_member(d, STR("tools"), type, USE_UNUSED);
             continue;
         }
-        check_tool_members(d, tool, type);
+        check_tool_members(d, tool, type, item);
         if (space && (d->dialects & IN_RESPONSES))
-            check_tool_list(d, json_get(tool, "tools"), true);
+            check_tool_list(d, json_get(tool, "tools"), true, item);
     }
 }
 
@@ -118,12 +123,15 @@ static bool has_strict(unsigned dialects, const struct json *tools, bool inner)
 
 void drop_tools(struct dropping *d, const struct json *body, struct chat_request *req)
 {
-    const struct json *input = json_get(body, "input");
+    const struct json *input = json_get(body, "input"), *tools = json_get(body, "tools");
 
-    check_tool_list(d, json_get(body, "tools"), false);
-    req->strict = has_strict(d->dialects, json_get(body, "tools"), false);
-    for (size_t i = 0; (d->dialects & IN_RESPONSES) && json_at(input, i) && !req->strict; i++) {
-        if (responses_brings_tools(json_at(input, i)))
-            req->strict = has_strict(d->dialects, json_get(json_at(input, i), "tools"), false);
+    check_tool_list(d, tools, false, false);
+    req->strict = has_strict(d->dialects, tools, false);
+    for (size_t i = 0; (d->dialects & IN_RESPONSES) && json_at(input, i); i++) {
+        if (!responses_brings_tools(json_at(input, i)))
+            continue;
+        tools = json_get(json_at(input, i), "tools");
+        check_tool_list(d, tools, false, true);
+        req->strict = req->strict || has_strict(d->dialects, tools, false);
     }
 }

@@ -22,8 +22,7 @@ struct dropping {
 /* Counts a dropped member and adds its name, "object.name", to the list. */
 void drop_member(struct dropping *d, struct str object, struct str name, enum member_use use);
 
-/* Records tools that the reader skips, and members of tools without effect. Sets req->strict. The
- * reader records skipped tools of items. */
+/* Records tools that the reader skips, and members of tools without effect. Sets req->strict. */
 void drop_tools(struct dropping *d, const struct json *body, struct chat_request *req);
 
 #endif

@@ -148,6 +148,29 @@ static bool is_taken(const struct dropping *d, struct str object, struct str nam
     return d->taken && n > 0 && (size_t)n < sizeof(path) && d->taken(str_cstr(path));
 }
 
+/* Reports whether the value is null, or the default of a known member, or its empty list. */
+static bool asks_nothing(enum member_use use, struct str name, const struct json *v)
+{
+    static const struct {
+        const char *name, *value;
+    } defaults[] = {
+        {"service_tier", "auto"},
+        {"service_tier", "default"},
+        {"truncation", "disabled"},
+        {"verbosity", "medium"},
+    };
+
+    if (json_is_null(v) || use != USE_UNUSED)
+        return json_is_null(v);
+    if (str_eq_c(name, "continuous_usage_stats"))
+        return v->kind == JSON_BOOL && !json_is_true(v);
+    for (size_t i = 0; i < ARRAY_LEN(defaults); i++) {
+        if (str_eq_c(name, defaults[i].name) && str_eq_c(json_string(v), defaults[i].value))
+            return true;
+    }
+    return v->kind == JSON_ARRAY && v->n == 0;
+}
+
 /* Checks the members of an object that has inner rows. */
 static void check_inner_members(struct dropping *d, const struct json_member *outer)
 {
@@ -158,7 +181,7 @@ static void check_inner_members(struct dropping *d, const struct json_member *ou
         struct str name = json_string(&m->key);
         enum member_use use = inner_use_of(d->dialects, object, name);
 
-        if (use >= USE_UNUSED && !json_is_null(&m->value) && !is_taken(d, object, name))
+        if (use >= USE_UNUSED && !asks_nothing(use, name, &m->value) && !is_taken(d, object, name))
             drop_member(d, object, name, use);
     }
 }
@@ -169,7 +192,7 @@ static void check_member(struct dropping *d, const struct json_member *m)
     struct str name = json_string(&m->key);
     enum member_use use = use_of(d->dialects, name);
 
-    if (use < USE_UNUSED || json_is_null(&m->value) || (d->taken && d->taken(name)))
+    if (use < USE_UNUSED || asks_nothing(use, name, &m->value) || (d->taken && d->taken(name)))
         return;
     if (use == USE_UNKNOWN && json_is(&m->value, JSON_OBJECT) && has_inner(d->dialects, name))
         check_inner_members(d, m);

@@ -32,7 +32,7 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
 /*
  * Fills req->dropped from the body (a JSON object). Call it after the dialect's parse. Dropped are:
  *   - items that the reader skipped;
- *   - members that are not null and not read, as "name" or "object.name";
+ *   - members that are not read, as "name" or "object.name", unless null or a known default;
  *   - tools of kinds that do not run here, as "tools.KIND", members of others that neither prompt
  *     nor grammar has, as "tools.NAME";
  *   - members in which U+FFFD replaced half a character, as "name[i].lone_surrogate".

@@ -25,7 +25,7 @@ DROPPED = {
              {"verbosity": "low", "service_tier": "flex", "tools": [{"type": "web_search"}]},
              ["extra", "frob", "service_tier", "stream_options.frob", "temprature", "thread", "tools.web_search", "verbosity"]),
     "messages": ({"top_a": 1, "frequency_penalty": 1, "output_config": {"format": None, "frob": 1}, "stop": "x"},
-                 {"thinking": {"type": "enabled", "budget_tokens": 9}, "mcp_servers": [],
+                 {"thinking": {"type": "enabled", "budget_tokens": 9}, "mcp_servers": [{}],
               "tools": [{"type": "bash_20250124", "name": "bash"}]},
                  ["frequency_penalty", "mcp_servers", "output_config.frob", "stop", "thinking", "tools.bash_20250124", "top_a"]),
     "responses": ({"logit_bias_": {}, "text": {"format": {"type": "text"}, "frob": 0}, "min_tokens": 3},
@@ -174,6 +174,26 @@ def test_members_of_tools_and_formats_without_effect_are_dropped(start):
             ("chat", {"tools": [{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": lark}}}]},
              ["tools.format"])):
         assert sorted(generated(gateway, ask(gateway, dialect, more))[0].get("dropped_fields", [])) == names, more
+
+
+def test_a_default_is_not_dropped(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    for dialect, more in (("chat", {"service_tier": "auto", "verbosity": "medium", "stream_options": {"continuous_usage_stats": False}}),
+                          ("messages", {"service_tier": "auto", "mcp_servers": [], "tools": [{"name": "f", "input_schema": {}, "input_examples": []}]}),
+                          ("responses", {"service_tier": "default", "truncation": "disabled", "text": {"verbosity": "medium"}, "include": []})):
+        assert "dropped_fields" not in generated(gateway, ask(gateway, dialect, more))[0], dialect
+    sid = ask(gateway, "chat", {"stream_options": {"include_usage": True, "continuous_usage_stats": True}, "thread": []})
+    assert sorted(generated(gateway, sid)[0]["dropped_fields"]) == ["stream_options.continuous_usage_stats", "thread"]
+
+
+def test_members_of_tools_of_items_are_dropped(start):
+    """Codex sends apply_patch and its grammar this way."""
+    gateway = start(engine="builtin:echo", workers=1)
+    grammar = {"type": "grammar", "syntax": "lark", "definition": "start: \"a\""}
+    tools = [{"type": "custom", "name": "f", "format": grammar}, {"type": "namespace", "name": "n", "description": "d", "tools": [flat(defer_loading=True)]},
+             {"type": "image_generation"}]
+    sid = ask(gateway, "responses", {"input": [{"type": "additional_tools", "role": "developer", "tools": tools}, USER]})
+    assert sorted(generated(gateway, sid)[0]["dropped_fields"]) == ["tools.description", "tools.format", "tools.image_generation"]
 
 
 # --- the table is what the readers read ---

@@ -67,6 +67,8 @@ def prompt(gateway, sid):
     (DEEPSEEK, "messages", {"thinking": ON}, "[True]", None),
     (BARE, "messages", {"thinking": ON}, "<assistant>", "thinking"),
     (BARE, "messages", {"thinking": OFF}, "<assistant>", None),        # this model does not think
+    (BARE, "chat", {"chat_template_kwargs": {"enable_thinking": False}}, "<assistant>", None),
+    (BARE, "chat", {"chat_template_kwargs": {"enable_thinking": True}}, "<assistant>", "chat_template_kwargs.enable_thinking"),
     (SWITCH, "chat", {"thinking": {"type": "frob"}, "frob": 1, "verbosity": "low"}, "<assistant>", "frob, verbosity, thinking"),
     (SWITCH, "messages", {"thinking": {"type": "adaptive", "budget_tokens": 7, "display": "omitted"}}, "<assistant>",
      "thinking.display, thinking.budget_tokens"),

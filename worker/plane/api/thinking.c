@@ -81,6 +81,15 @@ static void note(struct arena *a, bool mode_lost, bool budget_lost, struct chat_
         request_add_unobeyed(a, budget, req);
 }
 
+/* Reports whether the argument is a switch to what the model does anyway. */
+static bool is_moot(const struct call_env *env, struct str name, const struct json *v)
+{
+    bool thinks = env->rules->formats.reasoning != REASONING_NONE;
+
+    return (str_eq_c(name, "enable_thinking") || str_eq_c(name, "thinking")) &&
+           v->kind == JSON_BOOL && json_is_true(v) == thinks;
+}
+
 /* Records arguments of the template that it does not read. An effort of the request is among the
  * arguments; settle_effort handles it. */
 static void report_unread(const struct call_env *env, struct arena *a, struct chat_request *req)
@@ -92,7 +101,7 @@ static void report_unread(const struct call_env *env, struct arena *a, struct ch
         struct str key = json_string(&all->members[i].key);
 
         if ((req->thinking.effort_field && str_eq_c(key, "reasoning_effort")) ||
-            json_is_null(&all->members[i].value) ||
+            json_is_null(&all->members[i].value) || is_moot(env, key, &all->members[i].value) ||
             model_reads_variable(env->model, req->chat->tools != NULL, arena_cstr(a, key)))
             continue;
         key = arena_printf(a, "chat_template_kwargs.%.*s", (int)MIN_OF(key.len, (size_t)40), key.p);
