@@ -8,6 +8,7 @@
 #include "common/base/limits.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
+#include "worker/dialect/request_members.h"
 #include "worker/text/parsers/schema_check.h"
 #include "worker/text/request/chat.h"
 #include "worker/text/request/chat_request.h"
@@ -462,8 +463,8 @@ int request_choice_fits(const struct chat_request *req, const char *path, struct
     return 0;
 }
 
-/* Sets req->tool_allowed to the chosen names that are callable. If none is, no tool may be called.
- */
+/* Sets req->tool_allowed to the chosen names that are callable, and reports others. If none is, no
+ * tool may be called. */
 int request_allowed(struct arena *a, const struct json *choice, const char *path,
                     struct chat_request *req, struct err *e)
 {
@@ -488,6 +489,8 @@ int request_allowed(struct arena *a, const struct json *choice, const char *path
         name = json_string(json_get(inner ? inner : tool, "name"));
         if (name.len && lookup_get(&callable, name) != LOOKUP_NONE)
             json_push(a, &names, json_make_string(name));
+        else if (name.len)
+            request_add_skipped(a, path, name, req);
     }
     if (!names.n && str_eq_c(mode, "required"))
         return field_fail(e, "names none of the tools", "%s.tools", path);

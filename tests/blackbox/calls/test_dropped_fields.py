@@ -176,6 +176,14 @@ def test_members_of_tools_and_formats_without_effect_are_dropped(start):
         assert sorted(generated(gateway, ask(gateway, dialect, more))[0].get("dropped_fields", [])) == names, more
 
 
+def test_a_choice_of_a_tool_that_is_not_given_is_dropped(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    for known in ([], [flat()]):
+        choice = {"type": "allowed_tools", "mode": "auto", "tools": [*known, {"type": "function", "name": "typo"}]}
+        sid = ask(gateway, "responses", {"tools": [flat()], "tool_choice": choice})
+        assert generated(gateway, sid)[0]["dropped_fields"] == ["tool_choice.typo"]
+
+
 def test_a_default_is_not_dropped(start):
     gateway = start(engine="builtin:echo", workers=1)
     for dialect, more in (("chat", {"service_tier": "auto", "verbosity": "medium", "stream_options": {"continuous_usage_stats": False}}),
