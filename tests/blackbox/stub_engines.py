@@ -16,6 +16,7 @@ Each model call uses the next entry of `plan`, or DEFAULT without one. Keys of a
   hold_after: after this number of writes (the head is one) waits for give_up; `holding` counts such calls
   status + body, headers (lines): an HTTP error (with cut: broken off);  error_event: {...} after half of the events
   late_500: an HTTP error written into the middle of a good answer, which then ends
+  truncated, held: llama.cpp's mark of a full context, and number of tokens in its slot at the end
   retractions: number of times that SGLang evicted the request and computed it again
   drop: a set of keys that are left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
   lp_extra: n additional (or missing) logprobs;  lp_null: True;  lp_ids_wrong: True;  count_wrong: True
@@ -514,7 +515,8 @@ class StubEngine:
                "tokens_evaluated": plan.get("prompt_tokens", len(prompt)), "generation_settings": {"n_predict": 1, "seed": body["seed"] % (1 << 32)}, "prompt": "", "has_new_line": False,
                "truncated": plan.get("truncated", edge),
                "stop_type": "limit" if edge else {"stop": "eos", "length": "limit", "word": "word", "none": "none"}[plan["finish"]],
-               "stopping_word": plan.get("matched", "") if word else "", "tokens_cached": 0, "timings": self.llamacpp_timings(prompt, ids)}
+               "stopping_word": plan.get("matched", "") if word else "", "tokens_cached": plan.get("held", len(prompt) + len(ids) - 1),
+               "timings": self.llamacpp_timings(prompt, ids)}
         if entries and body.get("n_probs") and "logprobs" not in drop:
             doc["completion_probabilities"] = entries
         if "ids" in drop:

@@ -337,7 +337,8 @@ def test_invalid_answers(plan, stream):
                                        ("vllm", {"lp_null": True}), ("vllm", {"logprobs": [21.5, 18.0, 3.25, 9.0]}), ("vllm", {"cut": "close"}), ("vllm", {"truncate": True}),
                                        ("llamacpp", {"drop": {"logprobs"}}), ("llamacpp", {"drop": {"ids"}}),
                                        ("llamacpp", {"prompt_tokens": 99}),
-                                       ("llamacpp", {"truncated": True}), ("llamacpp", {"cut": "reset"})], ids=str)
+                                       ("llamacpp", {"truncated": True}), ("llamacpp", {"truncated": True, "finish": "length", "held": 2}),
+                                       ("llamacpp", {"cut": "reset"})], ids=str)
 def test_invalid_answers_of_others(kind, plan):
     with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
         fails(d, engine, "engine_invalid", 502, plan=plan)

@@ -23,6 +23,7 @@ enum {
     STOP_TYPE = FIELD_ID_WIRE,
     STOPPING_WORD,
     TRUNCATED,
+    SLOT_TOKENS,
     ENTRY_ID,
     ENTRY_LOGPROB,
     ENTRY_PROB,
@@ -41,6 +42,7 @@ static const struct field fields[] = {
     FIELD("stop_type", FIELD_SCALAR, STOP_TYPE),
     FIELD("stopping_word", FIELD_SCALAR, STOPPING_WORD),
     FIELD("truncated", FIELD_SCALAR, TRUNCATED),
+    FIELD("tokens_cached", FIELD_SCALAR, SLOT_TOKENS),
     FIELD(ENTRIES, FIELD_MARK, FIELD_ID_ENTRIES),
     FIELD(ENTRIES "[]", FIELD_MARK, FIELD_ID_ENTRY),
     FIELD(ENTRIES "[].id", FIELD_SCALAR, ENTRY_ID),
@@ -188,6 +190,9 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
     case TRUNCATED:
         y->truncated = s->token == JSON_TOKEN_TRUE;
         break;
+    case SLOT_TOKENS:
+        y->slot_tokens = reply_int(s);
+        break;
     case ENTRY_ID:
         vec_last(&y->entries).id = (int32_t)reply_int(s);
         break;
@@ -210,12 +215,15 @@ static void end_event(struct reply *y)
 
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)
 {
-    (void)q;
+    int64_t evaluated = (int64_t)(q->prompt.n + y->ids.n) - 1; /* all but the last sampled token */
+
     if (y->finish == REPLY_STOP && y->stop_text.len == 0 && y->ids.n > 0)
         y->stop_id = vec_last(&y->ids); /* "eos": any id that the server considers an end */
-    /* "limit" means that there was no space for more. Otherwise the server has dropped part of the
-     * prompt to make space, so the answer is not to the prompt that was sent. */
-    if (y->truncated && y->finish != REPLY_LENGTH)
+    /* "limit" with all tokens in the slot means that there was no space for more. Otherwise the
+     * server has dropped part of the prompt to make space (--context-shift), so the answer is not
+     * to the prompt that was sent. */
+    if (y->truncated &&
+        (y->finish != REPLY_LENGTH || (y->slot_tokens > 0 && y->slot_tokens < evaluated)))
         return err_set(e, ERR_ENGINE_INVALID, "the engine truncated the prompt");
     return 0;
 }

@@ -104,6 +104,7 @@ struct reply {
     /* the rows are not from the run that sampled (engine_result.recomputed) */
     bool recomputed;
     bool truncated;           /* the engine had no space for more, or dropped part of the prompt */
+    int64_t slot_tokens;      /* tokens in the engine's slot at the end; 0: not reported */
     struct entries entries;   /* for wires with entries: as they came */
     struct reply_lacks lacks; /* tokens to be scored; their logprobs are NaN until then */
     /* all tokens are scored as raw, because the missing ones could not be scored otherwise */
