@@ -49,7 +49,7 @@ static bool is_obeyed(unsigned dialects, struct str type, struct str name, const
                                            "eager_input_streaming"};
 
     if (json_is_null(v) || (v->kind == JSON_BOOL && !json_is_true(v)) ||
-        (v->kind == JSON_ARRAY && !v->n))
+        ((v->kind == JSON_ARRAY || v->kind == JSON_STRING) && !v->n))
         return true;
     if (str_eq_c(name, "allowed_callers"))
         return has_direct_caller(v);
@@ -64,11 +64,12 @@ static bool is_obeyed(unsigned dialects, struct str type, struct str name, const
     return str_eq_c(name, "parameters") || str_eq_c(name, "execution");
 }
 
-/* Records the members without effect, as "tools.NAME". An item's tools (`item`) may have been
- * deferred until the item. */
+/* Records the members without effect, as "tools.NAME" or "tools.namespace.NAME". An item's tools
+ * (`item`) may have been deferred until the item. */
 static void check_tool_members(struct dropping *d, const struct json *tool, struct str type,
                                bool item)
 {
+    struct str place = str_eq_c(type, "namespace") ? STR("tools.namespace") : STR("tools");
     const struct json *v = tool;
 
     if (d->dialects & IN_CHAT)
@@ -78,7 +79,7 @@ static void check_tool_members(struct dropping *d, const struct json *tool, stru
 
         if (!is_obeyed(d->dialects, type, name, &v->members[i].value) &&
             !(item && str_eq_c(name, "defer_loading")))
-            drop_member(d, STR("tools"), name, USE_UNUSED);
+            drop_member(d, place, name, USE_UNUSED);
     }
 }
 

@@ -25,4 +25,7 @@ void drop_member(struct dropping *d, struct str object, struct str name, enum me
 /* Records tools that the reader skips, and members of tools without effect. Sets req->strict. */
 void drop_tools(struct dropping *d, const struct json *body, struct chat_request *req);
 
+/* Records members of messages, items and parts without effect, and values of include. */
+void drop_messages(struct dropping *d, const struct json *body);
+
 #endif

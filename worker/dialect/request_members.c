@@ -270,6 +270,7 @@ void request_find_dropped(struct arena *a, const struct dialect *d, const struct
         find_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS)) {
         drop_tools(&x, body, req);
+        drop_messages(&x, body);
         check_continuation(&x, body, req->chat);
     }
     if (x.names.n) {

@@ -35,6 +35,7 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
  *   - members that are not read, as "name" or "object.name", unless null or a known default;
  *   - tools of kinds that do not run here, as "tools.KIND", members of others that neither prompt
  *     nor grammar has, as "tools.NAME";
+ *   - unknown members of messages and parts, as "messages.NAME" or "messages.content.NAME";
  *   - members in which U+FFFD replaced half a character, as "name[i].lone_surrogate".
  * Sets req->strict, too. `taken` (may be NULL) reports names that other layers use. Allocates
  * nothing if nothing is dropped.

@@ -168,7 +168,8 @@ def test_members_of_tools_and_formats_without_effect_are_dropped(start):
              ["tools.allowed_callers", "tools.defer_loading", "tools.output_schema"]),
             ("responses", {"tools": [flat(defer_loading=False, description="d", strict=None)], "top_logprobs": 0}, []),
             ("responses", {"tools": [{"type": "namespace", "name": "n", "description": "d", "tools": [flat()]}], "top_logprobs": 2},
-             ["tools.description", "top_logprobs"]),
+             ["tools.namespace.description", "top_logprobs"]),
+            ("responses", {"tools": [{"type": "namespace", "name": "n", "description": "", "tools": [flat()]}]}, []),
             ("responses", {"tools": [{"type": "custom", "name": "f", "format": lark}]}, ["tools.format"]),
             ("responses", {"tools": [{"type": "custom", "name": "f", "format": {"type": "text"}}]}, []),
             ("chat", {"tools": [{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": lark}}}]},
@@ -201,7 +202,57 @@ def test_members_of_tools_of_items_are_dropped(start):
     tools = [{"type": "custom", "name": "f", "format": grammar}, {"type": "namespace", "name": "n", "description": "d", "tools": [flat(defer_loading=True)]},
              {"type": "image_generation"}]
     sid = ask(gateway, "responses", {"input": [{"type": "additional_tools", "role": "developer", "tools": tools}, USER]})
-    assert sorted(generated(gateway, sid)[0]["dropped_fields"]) == ["tools.description", "tools.format", "tools.image_generation"]
+    assert sorted(generated(gateway, sid)[0]["dropped_fields"]) == ["tools.format", "tools.image_generation", "tools.namespace.description"]
+
+
+# --- members of messages and of their parts ---
+
+def parts(*content, **more):
+    return {"role": "user", "content": [{"type": "text", "text": "x"}, *content], **more}
+
+
+def used(*content, **more):
+    return [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"frob": 1}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": list(content), **more}]}]
+
+
+def said(**more):
+    return {"role": "assistant", "content": "a", **more}
+
+
+CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+MEMBERS_OF_MESSAGES = [
+    ("chat", [said(weight=0), said(weight=1), USER], ["messages.weight"]),
+    ("chat", [{**USER, "tools": [{"a": 1}]}], ["messages.tools"]),
+    ("chat", [said(tool_calls=[{"id": "c", "index": 0, "type": "function", "function": {"name": "f", "arguments": "{}"}}]),
+              {"role": "tool", "tool_call_id": "c", "content": "e", "is_error": True, "status": "error"}], ["messages.is_error"]),
+    ("chat", [said(reasoning_details=[{"type": "reasoning.text", "text": "t"}]), USER], ["messages.reasoning_details"]),
+    ("chat", [said(reasoning="t", reasoning_details=[{"text": "t"}], parsed={"a": 1}, provider_specific_fields={"reasoning": "t"},
+                   refusal=None, annotations=[], audio=None, is_error=False, id="m"), USER], []),
+    ("chat", [parts({"type": "text", "text": "y", "frob": {"a": 1}, "cache_control": {"type": "ephemeral"}, "annotations": []})],
+     ["messages.content.frob"]),
+    ("messages", used({"type": "text", "text": "y", "frob": 1}, is_error=True, frob=1), ["messages.content.frob"]),
+    ("messages", used({"type": "text", "text": "y", "citations": None, "cache_control": {}}, is_error=True), []),
+    ("messages", [{"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "container": None,
+                   "usage": {"input_tokens": 1}, "content": [{"type": "text", "text": "a", "citations": [{"url": "u"}]}]}, USER], []),
+    ("messages", [parts({"type": "document", "title": "t", "context": "c", "citations": {"enabled": True},
+                         "source": {"type": "text", "media_type": "text/plain", "data": "x"}})],
+     ["messages.content.citations", "messages.content.context"]),
+    ("responses", [CALLED, {"type": "function_call_output", "call_id": "c", "output": "x", "success": False, "status": "completed",
+                            "caller": {"type": "direct"}, "frob": 1}], ["input.frob"]),
+    ("responses", [{"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": [
+        {"type": "output_text", "text": "a", "annotations": [{"url": "u"}], "logprobs": [{"token": "a"}]}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "x", "frob": 0}]}], ["input.content.frob"]),
+]
+
+
+def test_members_of_messages_without_effect_are_dropped(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    for dialect, messages, names in MEMBERS_OF_MESSAGES:
+        sid = ask(gateway, dialect, {"input" if dialect == "responses" else "messages": messages})
+        assert sorted(generated(gateway, sid)[-1].get("dropped_fields", [])) == names, messages
+    sid = ask(gateway, "responses", {"include": ["reasoning.encrypted_content", "message.output_text.logprobs", "frob"]})
+    assert generated(gateway, sid)[-1]["dropped_fields"] == ["include.frob"]
 
 
 # --- the table is what the readers read ---
