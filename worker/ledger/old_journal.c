@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -136,7 +135,15 @@ static uint64_t find_last_change(DIR *d)
     return newest;
 }
 
-/* Measures the time since the last change of the journal. UINT64_MAX: it has no segment. */
+static bool lacks_manifest(DIR *d)
+{
+    struct stat st;
+
+    return fstatat(dirfd(d), "MANIFEST", &st, 0) != 0 && errno == ENOENT;
+}
+
+/* Measures the time since the last change of the journal. Returns 1 if the folder has no journal:
+ * the place was claimed, but no process of it began. */
 static int measure_age(const char *path, uint64_t *ret_ms, struct err *e)
 {
     DIR *d = opendir(path);
@@ -146,32 +153,22 @@ static int measure_age(const char *path, uint64_t *ret_ms, struct err *e)
     if (!d)
         return err_sys(e, ERR_IO, "cannot open %s", path);
     newest = find_last_change(d);
-    rc = errno ? err_sys(e, ERR_IO, "cannot read %s", path) : 0;
+    rc = errno ? err_sys(e, ERR_IO, "cannot read %s", path) : newest == 0 && lacks_manifest(d);
     (void)closedir(d);
-    *ret_ms = newest == 0 ? UINT64_MAX : now > newest ? now - newest : 0;
+    *ret_ms = now > newest ? now - newest : 0;
     return rc;
-}
-
-static bool lacks_manifest(const char *path)
-{
-    char manifest[PLACE_FOLDER_MAX + 16];
-    struct stat st;
-
-    (void)snprintf(manifest, sizeof(manifest), "%s/MANIFEST", path);
-    return stat(manifest, &st) != 0 && errno == ENOENT;
 }
 
 int old_journal_read(void *ctx, void *tool, struct err *e)
 {
     static const struct scan_events events = {.record = on_record, .damage = on_damage};
     struct old_journal *f = ctx;
+    int rc = measure_age(f->path, &f->age_ms, e);
 
     (void)tool;
-    if (measure_age(f->path, &f->age_ms, e))
-        return -1;
-    if (f->age_ms == UINT64_MAX && lacks_manifest(f->path))
-        return 0; /* the place was claimed, but no process of it began */
-    return scan_journal(f->path, &events, f, e);
+    if (rc > 0)
+        return 0;
+    return rc < 0 ? -1 : scan_journal(f->path, &events, f, e);
 }
 
 /* --- the store --- */
