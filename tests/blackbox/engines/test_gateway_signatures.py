@@ -174,6 +174,21 @@ def test_call_is_known_by_its_id_in_another_history(pair):
     assert came_back(engine) == ({}, [GEMINI])
 
 
+def test_an_answer_in_several_messages_shifts_no_signature(pair):
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    second = {**CALL, "id": "c2"}
+    answer(engine, {"content": "Said.", "reasoning_details": DETAILS, "tool_calls": [{**CALL, **GEMINI}, second]}, False)
+    answer(engine, {"content": "Done.", "encrypted_content": "E"}, False)
+    said = [USER]
+    for more in ([], [{"role": "assistant", "content": "Said."}] + [m for call in (CALL, second) for m in (
+            {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": call["id"], "content": "r"})],
+                 [{"role": "assistant", "content": "Done."}, USER]):
+        said = said + more
+        assert gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": said, "tools": [TOOL]}).status == 200
+    assert [came_back(engine, n) for n in (1, 2, 3, 4)] == [({"reasoning_details": DETAILS}, []), ({}, [GEMINI]), ({}, [{}]), ({"encrypted_content": "E"}, [])]
+
+
 def test_another_pool_gets_no_signatures(start):
     """They are for the upstream that made them."""
     with StubEngine("openai") as engine, StubEngine("openai") as judge:

@@ -45,7 +45,7 @@ static bool says_the_same(const struct json *parts, struct str text)
 /* Writes the members that `own` lacks. */
 static void write_missing(struct json_out *o, const struct json *own, const struct json *members)
 {
-    for (uint32_t i = 0; json_is(members, JSON_OBJECT) && i < members->n; i++) {
+    for (uint32_t i = 0; members && json_is(members, JSON_OBJECT) && i < members->n; i++) {
         struct str name = json_string(&members->members[i].key);
 
         if (str_eq_c(name, parts_name) || str_eq_c(name, "tool_calls") ||
@@ -127,12 +127,68 @@ static bool needs_care(const struct json *m, const struct json *members)
     return json_is(m, JSON_OBJECT) && (json_is(members, JSON_OBJECT) || json_get(m, parts_name));
 }
 
-/* Writes the list. `signed_answers` is from session_plan_signed, or NULL. A member that the client
- * sent is kept. */
-static void upstream_messages_write(struct json_out *o, const struct json *messages,
-                                    const struct json *signed_answers)
+/* Writes a later part of an answer (continues_answer). The first one has the members beside the
+ * calls. */
+static void write_continuing(struct json_out *o, const struct json *m, const struct json *members)
 {
-    size_t n = 0;
+    json_out_obj(o);
+    for (uint32_t i = 0; i < m->n; i++) {
+        struct str name = json_string(&m->members[i].key);
+
+        json_out_key_str(o, name);
+        if (str_eq_c(name, "tool_calls"))
+            write_calls_with_signed(o, &m->members[i].value, json_get(members, "tool_calls"));
+        else
+            json_out_value(o, &m->members[i].value);
+    }
+    json_out_end_obj(o);
+}
+
+/* Position in the chat, in which several messages of the client may be one (regroup.h). */
+struct chat_place {
+    const struct json *messages;
+    uint32_t next;            /* index after the present assistant's message */
+    size_t n;                 /* number of assistants' messages up to there */
+    const struct json *calls; /* its calls */
+    size_t seen;              /* number of those that the client's messages so far contained */
+};
+
+/* Reports whether the client's message m is part of the present message. */
+static bool continues_answer(const struct chat_place *at, const struct json *m)
+{
+    const struct json *mine = json_at(json_get(m, "tool_calls"), 0);
+    struct str id = json_string(json_get(mine, "id"));
+
+    return at->n && id.len && str_eq(json_string(json_get(json_at(at->calls, at->seen), "id")), id);
+}
+
+/* Moves on to the message that the client's message m is or begins, unless it is part of the
+ * present one. Returns whether it is a part. */
+static bool follow_chat(struct chat_place *at, const struct json *m)
+{
+    const struct json *calls = json_get(m, "tool_calls");
+    bool part = continues_answer(at, m);
+
+    while (!part && at->next < at->messages->n) {
+        const struct json *said = &at->messages->items[at->next++];
+
+        if (!str_eq_c(json_string(json_get(said, "role")), "assistant"))
+            continue;
+        at->n++;
+        at->calls = json_get(said, "tool_calls");
+        at->seen = 0;
+        break;
+    }
+    at->seen += json_is(calls, JSON_ARRAY) ? calls->n : 0;
+    return part;
+}
+
+/* Writes the list. `signed_answers` is from session_plan_signed for `chat`, or NULL. A member that
+ * the client sent is kept. */
+static void upstream_messages_write(struct json_out *o, const struct json *messages,
+                                    const struct json *chat, const struct json *signed_answers)
+{
+    struct chat_place at = {.messages = chat};
 
     if (!json_is(messages, JSON_ARRAY)) {
         json_out_value(o, messages);
@@ -141,11 +197,16 @@ static void upstream_messages_write(struct json_out *o, const struct json *messa
     json_out_arr(o);
     for (uint32_t i = 0; i < messages->n; i++) {
         const struct json *m = &messages->items[i], *members = NULL;
+        bool part = false;
 
-        if (str_eq_c(json_string(json_get(m, "role")), "assistant"))
-            members = json_at(signed_answers, n++);
-        if (needs_care(m, members))
-            write_with_signed(o, m, members);
+        if (signed_answers && str_eq_c(json_string(json_get(m, "role")), "assistant")) {
+            part = follow_chat(&at, m);
+            members = json_at(signed_answers, at.n - 1); /* NULL for none */
+        }
+        if (part && json_is(members, JSON_OBJECT))
+            write_continuing(o, m, members);
+        else if (needs_care(m, part ? NULL : members))
+            write_with_signed(o, m, part ? NULL : members);
         else
             json_out_value(o, m);
     }
@@ -381,7 +442,7 @@ static void add_text(struct model_call *t, const char *name, const struct json *
     if (strcmp(name, "chat_template_kwargs") == 0)
         write_kwargs(&o, v);
     else if (strcmp(name, "messages") == 0)
-        upstream_messages_write(&o, v, t->signed_answers);
+        upstream_messages_write(&o, v, t->in.req->chat->messages, t->signed_answers);
     else
         json_out_value(&o, v);
     t->upstream_texts[t->n_upstream_texts++] =
