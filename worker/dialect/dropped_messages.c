@@ -15,8 +15,9 @@ static const char *const known[] = {
     "reasoning_content", "reasoning", "function_call", "refusal", "audio", "tool_use_id", "input",
     "arguments", "output", "namespace", "source", "title", "image_url", "file_id",
     /* part of an answer */
-    "status", "annotations", "logprobs", "parsed", "provider_specific_fields", "model",
-    "stop_reason", "stop_sequence", "stop_details", "usage", "caller", "index",
+    "status", "annotations", "logprobs", "parsed", "parsed_arguments", "parsed_output", "phase",
+    "provider_specific_fields", "model", "stop_reason", "stop_sequence", "stop_details", "usage",
+    "caller", "index",
     /* of the last message, reported as continuation */
     "prefix", "partial",
     /* caching */

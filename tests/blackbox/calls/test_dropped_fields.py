@@ -185,6 +185,14 @@ def test_a_choice_of_a_tool_that_is_not_given_is_dropped(start):
         assert generated(gateway, sid)[0]["dropped_fields"] == ["tool_choice.typo"]
 
 
+def test_what_sdks_add_to_answers_is_not_dropped(start):
+    """OpenAI's SDK parses the arguments of strict tools into the item."""
+    gateway = start(engine="builtin:echo", workers=1)
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{\"a\":1}", "parsed_arguments": {"a": 1}}
+    sid = ask(gateway, "responses", {"input": [USER, call, {"type": "function_call_output", "call_id": "c1", "output": "r"}], "tools": [flat()]})
+    assert "dropped_fields" not in generated(gateway, sid)[0]
+
+
 def test_a_default_is_not_dropped(start):
     gateway = start(engine="builtin:echo", workers=1)
     for dialect, more in (("chat", {"service_tier": "auto", "verbosity": "medium", "stream_options": {"continuous_usage_stats": False}}),
