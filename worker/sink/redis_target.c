@@ -54,16 +54,28 @@ struct redis_wire {
     unsigned mask;
 };
 
+static void on_stall(struct loop_timer *t);
+
+/* Begins the time for an answer anew. */
+static void restart_stall(struct redis *r)
+{
+    loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
+}
+
 /* Handles one event per loop iteration, since either call may free the wire. The loop reports the
- * other event again. */
+ * other event again. Space for more bytes shows that the other side reads a long entry. */
 static void on_wire(struct loop_io *io, unsigned events)
 {
     struct redis_wire *w = CONTAINER_OF(io, struct redis_wire, io);
+    struct redis *r = w->ac->data;
 
-    if ((events & LOOP_OUT) && !(events & (LOOP_ERR | LOOP_HUP)))
+    if ((events & LOOP_OUT) && !(events & (LOOP_ERR | LOOP_HUP))) {
+        if (loop_timer_active(&r->stall))
+            restart_stall(r);
         redisAsyncHandleWrite(w->ac);
-    else
+    } else {
         redisAsyncHandleRead(w->ac);
+    }
 }
 
 /* Sets the events that hiredis waits for. */
@@ -267,7 +279,7 @@ static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
     }
     r->window -= MIN_OF(spooled_piece(r->target->open, r->acked).len, r->target->env->inline_max);
     r->acked++;
-    loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
+    restart_stall(r);
     pump_entries(r);
 }
 
@@ -524,7 +536,7 @@ static void send_open(struct redis *r)
 {
     r->next = r->acked;
     r->window = 0;
-    loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
+    restart_stall(r);
     pump_entries(r);
 }
 
