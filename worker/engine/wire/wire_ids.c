@@ -193,11 +193,11 @@ static void add_block(struct buf *b, struct token_span block, size_t rest)
 
 void wire_reserve(struct wire_send *s, size_t n)
 {
-    enum { ID_USUAL = 5, BESIDES = 1024 };
+    enum { ID_USUAL = 5, BESIDES = 1024, IDS_MOST = 8192 }; /* wire_ids reserves for more */
 
     size_t slack = MIN_OF(n, (size_t)ID_BLOCK) * (ID_MOST - ID_USUAL); /* for add_block */
 
-    (void)buf_reserve(&s->body, n * ID_USUAL + slack + BESIDES);
+    (void)buf_reserve(&s->body, MIN_OF(n, (size_t)IDS_MOST) * ID_USUAL + slack + BESIDES);
 }
 
 /* Expects of the ids that follow that they are as long as those before, and reserves an eighth more

@@ -21,7 +21,7 @@ struct wire_send;
 /* Writes ids (from 0) as [1,2,...]. On the loop only, because it keeps a table. */
 void wire_ids(struct json_out *o, struct token_parts ids);
 
-/* Reserves the space that a request with n ids usually needs. */
+/* Reserves the space that a request with n ids usually needs, if they are not many. */
 void wire_reserve(struct wire_send *s, size_t n);
 
 /* Writes key and array of the request's stop token ids and the model's. Writes nothing if there are
