@@ -5,7 +5,10 @@
  */
 #include "worker/dialect/request_dropping.h"
 
+#include "common/base/arena.h"
 #include "common/base/attrs.h"
+#include "common/codec/json_build.h"
+#include "worker/dialect/dialect.h"
 #include "worker/dialect/request_members.h"
 
 /* Members of messages and parts that a reader reads, and quiet ones. */
@@ -104,23 +107,39 @@ static bool is_plain_item(struct str type)
     return !type.p || str_is_one_of(type, types, ARRAY_LEN(types));
 }
 
-void drop_messages(struct dropping *d, const struct json *body)
+static void check_item(struct dropping *d, const struct json *item)
+{
+    bool items = d->dialects & IN_RESPONSES;
+    struct str place = items ? STR("input") : STR("messages");
+    struct str inner = items ? STR("input.content") : STR("messages.content");
+    const char *list = items && json_get(item, "output") ? "output" : "content";
+
+    if (items && !is_plain_item(json_string(json_get(item, "type"))))
+        return;
+    check_members(d, place, item);
+    check_content(d, inner, json_get(item, list), false);
+}
+
+bool request_item_drops(const struct dialect *d, const struct json *item)
+{
+    struct arena tmp = {0};
+    struct dropped_fields found = {0};
+    struct dropping x = {
+        .a = &tmp, .dialects = d->members, .to = &found, .names = json_empty(JSON_ARRAY)};
+
+    check_item(&x, item);
+    arena_done(&tmp);
+    return found.unknown + found.unused > 0;
+}
+
+void drop_messages(struct dropping *d, const struct json *body, uint32_t from)
 {
     bool items = d->dialects & IN_RESPONSES;
     const struct json *list = json_get(body, items ? "input" : "messages");
     const struct json *include = json_get(body, "include");
-    struct str place = items ? STR("input") : STR("messages");
-    struct str inner = items ? STR("input.content") : STR("messages.content");
 
-    for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++) {
-        const struct json *v = &list->items[i];
-
-        if (items && !is_plain_item(json_string(json_get(v, "type"))))
-            continue;
-        check_members(d, place, v);
-        check_content(d, inner, json_get(v, items && json_get(v, "output") ? "output" : "content"),
-                      false);
-    }
+    for (uint32_t i = from; json_is(list, JSON_ARRAY) && i < list->n; i++)
+        check_item(d, &list->items[i]);
     for (uint32_t i = 0; items && json_is(include, JSON_ARRAY) && i < include->n; i++) {
         struct str what = json_string(&include->items[i]);
 

@@ -14,6 +14,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/dialect.h"
+#include "worker/dialect/request_members.h"
 #include "worker/text/request/chat.h"
 
 /* A known body is replaced if its arena uses more than WORN_FACTOR times the known bytes plus
@@ -54,6 +55,7 @@ struct known_body {
     VEC(struct json) made;
     VEC(uint32_t) made_bytes;
     size_t calls_at[2]; /* indexes of the first two messages with tool_calls; SIZE_MAX: none */
+    size_t dropped_at;  /* index of the first item with members without effect; SIZE_MAX: none */
 };
 
 /* --- life --- */
@@ -68,6 +70,7 @@ static struct known_body *known_body_new(const struct dialect *d, atomic_size_t 
     k->arena = (struct arena){.tight = true, .sum = sum};
     hash128_begin(&k->hashed);
     k->escaped_at = k->surrogate_at = k->calls_at[0] = k->calls_at[1] = SIZE_MAX;
+    k->dropped_at = SIZE_MAX;
     return k;
 }
 
@@ -154,6 +157,7 @@ void known_body_state(const struct known_body *k, size_t n, struct known_part *r
                      .made_bytes = k->made_bytes.at,
                      .n = k->made.n ? (uint32_t)n : 0,
                      .with_calls = (k->calls_at[0] < n) + (k->calls_at[1] < n)},
+        .n_obeyed = (uint32_t)MIN_OF(n, k->dropped_at),
         .head = k->head,
         .hashed = k->hashed,
     };
@@ -197,6 +201,8 @@ static void cut_items(struct known_body *k, size_t n)
     for (size_t i = 0; i < ARRAY_LEN(k->calls_at); i++)
         if (k->calls_at[i] >= n)
             k->calls_at[i] = SIZE_MAX;
+    if (k->dropped_at >= n)
+        k->dropped_at = SIZE_MAX;
     if (k->escaped_at >= bytes)
         k->escaped_at = SIZE_MAX;
     if (k->surrogate_at > bytes)
@@ -233,6 +239,8 @@ static int add_item(struct known_body *k, const struct json *given, const struct
         if (k->calls_at[1] == SIZE_MAX && json_get(&made, "tool_calls"))
             k->calls_at[k->calls_at[0] != SIZE_MAX] = at;
     }
+    if (k->dropped_at == SIZE_MAX && request_item_drops(k->dialect, item))
+        k->dropped_at = at;
     *vec_push(&k->items) = *item;
     *vec_push(&k->marks) = *mark;
     return 0;
@@ -461,6 +469,7 @@ static struct known_body *copy_state(const struct known_body *k)
     ret->surrogate_at = k->surrogate_at;
     ret->hashed = k->hashed;
     memcpy(ret->calls_at, k->calls_at, sizeof(k->calls_at));
+    ret->dropped_at = k->dropped_at;
     COPY_VEC(&ret->blocks, &k->blocks);
     COPY_VEC(&ret->pieces, &k->pieces);
     COPY_VEC(&ret->marks, &k->marks);

@@ -39,6 +39,7 @@ struct known_messages {
 struct known_part {
     struct json_known state;
     struct known_messages messages; /* n = 0: the dialect does not make one message per item */
+    uint32_t n_obeyed;              /* number of leading items without members without effect */
     struct str head; /* bytes of the body from 0 on; they contain the members before the list */
     struct hash128 hashed; /* hash of the known bytes, or of a prefix of them */
 };

@@ -25,7 +25,8 @@ void drop_member(struct dropping *d, struct str object, struct str name, enum me
 /* Records tools that the reader skips, and members of tools without effect. Sets req->strict. */
 void drop_tools(struct dropping *d, const struct json *body, struct chat_request *req);
 
-/* Records members of messages, items and parts without effect, and values of include. */
-void drop_messages(struct dropping *d, const struct json *body);
+/* Records members of messages, items and parts without effect, from item `from` on, and values of
+ * include. */
+void drop_messages(struct dropping *d, const struct json *body, uint32_t from);
 
 #endif

@@ -250,7 +250,7 @@ static void check_continuation(struct dropping *d, const struct json *body, cons
 /* Finds the dropped members. If `taken` is set, an upstream obeys more members than the table says.
  * In Chat Completions such an upstream also gets the tools and the messages unchanged. */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
-                          member_taken_fn taken, struct chat_request *req)
+                          uint32_t n_obeyed, member_taken_fn taken, struct chat_request *req)
 {
     struct dropping x = {.a = a,
                          .dialects = d->members,
@@ -270,7 +270,7 @@ void request_find_dropped(struct arena *a, const struct dialect *d, const struct
         find_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS)) {
         drop_tools(&x, body, req);
-        drop_messages(&x, body);
+        drop_messages(&x, body, n_obeyed);
         check_continuation(&x, body, req->chat);
     }
     if (x.names.n) {

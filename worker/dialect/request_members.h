@@ -37,11 +37,15 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
  *     nor grammar has, as "tools.NAME";
  *   - unknown members of messages and parts, as "messages.NAME" or "messages.content.NAME";
  *   - members in which U+FFFD replaced half a character, as "name[i].lone_surrogate".
- * Sets req->strict, too. `taken` (may be NULL) reports names that other layers use. Allocates
- * nothing if nothing is dropped.
+ * Sets req->strict, too. The first n_obeyed items of the list are known to have no such members.
+ * `taken` (may be NULL) reports names that other layers use. Allocates nothing if nothing is
+ * dropped.
  */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
-                          member_taken_fn taken, struct chat_request *req);
+                          uint32_t n_obeyed, member_taken_fn taken, struct chat_request *req);
+
+/* Reports whether an item of the dialect's list has members without effect. */
+bool request_item_drops(const struct dialect *d, const struct json *item);
 
 /* Records a member that was read but cannot take effect. It is reported as dropped. */
 void request_add_unobeyed(struct arena *a, const char *name, struct chat_request *req);

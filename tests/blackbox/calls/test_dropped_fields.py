@@ -44,8 +44,8 @@ def count(gateway, dialect, reason):
     return gateway.metrics().get(f'{METRIC}{{dialect="{dialect}",reason="{reason}"}}', 0)
 
 
-def ask(gateway, dialect, more):
-    sid = gateway.post("/sessions", {}).json()["session_id"]
+def ask(gateway, dialect, more, sid=None):
+    sid = sid or gateway.post("/sessions", {}).json()["session_id"]
     path, body = PLAIN[dialect]
     a = gateway.post(f"/sessions/{sid}{path}", {**body, **more})
     assert a.status == 200, a.text
@@ -261,6 +261,20 @@ def test_members_of_messages_without_effect_are_dropped(start):
         assert sorted(generated(gateway, sid)[-1].get("dropped_fields", [])) == names, messages
     sid = ask(gateway, "responses", {"include": ["reasoning.encrypted_content", "message.output_text.logprobs", "frob"]})
     assert generated(gateway, sid)[-1]["dropped_fields"] == ["include.frob"]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_members_of_known_messages_are_dropped_on_each_turn(start, dialect):
+    gateway = start(engine="builtin:echo", workers=1)
+    name = "input" if dialect == "responses" else "messages"
+    turns = [{"role": "user", "content": "u" * 3000}, {"role": "assistant", "content": "a"}] * 4
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for n in range(3, 9):
+        sent = [{**m, **({"frob": 1} if i == 4 else {})} for i, m in enumerate(turns[:n])] + [USER]
+        ask(gateway, dialect, {name: sent}, sid)
+        assert generated(gateway, sid)[-1].get("dropped_fields", []) == [f"{name}.frob"] * (n > 4), n
+    ask(gateway, dialect, {name: [*turns[:7], USER]}, sid)
+    assert "dropped_fields" not in generated(gateway, sid)[-1]
 
 
 # --- the table is what the readers read ---

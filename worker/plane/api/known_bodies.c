@@ -332,6 +332,11 @@ const struct known_messages *known_reading_messages(const struct known_reading *
     return r->best && !r->trace.twice ? &r->part.messages : NULL;
 }
 
+uint32_t known_reading_obeyed(const struct known_reading *r)
+{
+    return r->best && !r->trace.twice ? r->part.n_obeyed : 0;
+}
+
 /* Records the stretches; none if the list occurs twice, because the first one may be in the known
  * beginning and not be the body's list. */
 static void note_stretches(struct known_reading *r)

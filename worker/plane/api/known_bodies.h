@@ -71,6 +71,10 @@ int known_reading_parse(struct known_reading *r, struct arena *a, const struct b
 /* Returns the messages that exist already, or NULL. */
 const struct known_messages *known_reading_messages(const struct known_reading *r);
 
+/* Returns the number of leading items of the body's list that are known to have no members without
+ * effect. */
+uint32_t known_reading_obeyed(const struct known_reading *r);
+
 /* Ends the reading. keeps: it succeeded, so its result may become known. */
 void known_reading_end(struct known_reading *r, struct str body, bool keeps);
 
