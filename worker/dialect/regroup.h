@@ -15,8 +15,8 @@ struct known_messages;
 struct regroup_owner {
     /* returns the id of the answer that issued the call; absent if it is unknown */
     struct str (*get)(void *ctx, struct str call_id);
-    /* returns the text beside the calls of an answer that `get` named; absent: none, or the message
-     * before the answer is the same text */
+    /* returns the text next to the calls of an answer that `get` named; absent: none, or the
+     * message before the answer is the same text */
     struct str (*text)(void *ctx, struct str answer_id);
     void *ctx;
 };

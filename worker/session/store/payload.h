@@ -117,7 +117,7 @@ void payload_drop_bytes(struct payload *p);
 void payload_hold(struct payload *p);
 void payload_release(struct payload *p);
 
-/* Lets the payload of t, and each before it, hold the payloads of the path before it until it is
+/* Makes the payload of t, and each before it, hold the payloads of the path before it until it is
  * evicted. All of the path must be in memory, and have ids. */
 void payload_lead(struct checkpoint *t);
 
