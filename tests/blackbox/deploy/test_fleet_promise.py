@@ -161,7 +161,7 @@ def test_two_builds_serve_one_fleet(tmp_path):
             for node in "ab":
                 lose(fleet, node)
                 fleet[node].start()
-                back_up(fleet, node)
+                back_up(fleet, node, names_node=False)
         for number in range(ROUNDS):
             binary = str(g.BINARY) if number % 2 == 0 else OLDER
             talk(lambda binary=binary: replace(fleet, "a", binary), refused=False)
