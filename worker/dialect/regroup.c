@@ -92,14 +92,19 @@ static bool is_blank_within(struct str text, size_t *room)
     return text_blank(text);
 }
 
-/* Reports whether m is the text, without calls, of that answer. */
-static bool is_text_of(const struct json *m, struct str answer, struct regroup_owner owner)
+/* Reports whether the message is a text of the assistant without calls. */
+static bool is_bare_text(const struct message_view *g)
 {
-    struct message_view g = view_message(m);
-    struct str text = json_string(g.content);
+    return !g->calls && str_eq_c(json_string(g->role), "assistant") &&
+           json_string(g->content).len > 0;
+}
 
-    return answer.len && str_eq_c(json_string(g.role), "assistant") && !g.calls && text.len &&
-           str_eq(text, owner.text(owner.ctx, answer));
+/* Reports whether the text is that of the answer that issued the calls of g. */
+static bool is_text_of(struct str text, const struct message_view *g, struct regroup_owner owner)
+{
+    struct str answer = find_issuer(g, owner);
+
+    return answer.len && str_eq(text, owner.text(owner.ctx, answer));
 }
 
 /* Returns a copy of the message `text` with the calls of m, and with the thoughts of both. */
@@ -131,14 +136,14 @@ static const struct json *join_texts(struct arena *a, const struct json *message
                                      struct regroup_owner owner)
 {
     struct json out = json_empty(JSON_ARRAY); /* the new messages; used after the first move */
+    struct str before = {0};                  /* the message before, if it is a bare text */
     bool moves = false;
 
     for (uint32_t i = 0; i < messages->n; i++) {
         const struct json *m = &messages->items[i];
         struct message_view g = view_message(m);
 
-        if (i && g.calls && !json_string(g.content).len &&
-            is_text_of(&messages->items[i - 1], find_issuer(&g, owner), owner)) {
+        if (before.len && g.calls && !json_string(g.content).len && is_text_of(before, &g, owner)) {
             for (uint32_t k = 0; k < i && !moves; k++)
                 json_push(a, &out, messages->items[k]);
             moves = true;
@@ -146,6 +151,7 @@ static const struct json *join_texts(struct arena *a, const struct json *message
         } else if (moves) {
             json_push(a, &out, *m);
         }
+        before = is_bare_text(&g) ? json_string(g.content) : (struct str){0};
     }
     return moves ? json_keep(a, out) : messages;
 }
