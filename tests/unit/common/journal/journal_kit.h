@@ -54,6 +54,15 @@ static inline struct journal *open_as(struct journal_options o, struct buf *repl
     return j;
 }
 
+/* Opens a journal for an owner that keeps no last records: the dispatcher. */
+static inline struct journal *open_in_order(uint64_t segment_bytes, struct buf *replayed)
+{
+    return open_as((struct journal_options){.durability = JOURNAL_PROCESS,
+                                            .segment_bytes = segment_bytes,
+                                            .in_order = true},
+                   replayed);
+}
+
 static inline void append(struct journal *j, const char *id, const char *payload)
 {
     struct err e = {0};

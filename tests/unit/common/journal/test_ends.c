@@ -22,15 +22,6 @@ static struct journal *reopen(uint64_t segment_bytes, struct buf *replayed)
                    replayed);
 }
 
-/* Opens the journal for an owner that keeps no last records: the dispatcher. */
-static struct journal *open_in_order(uint64_t segment_bytes, struct buf *replayed)
-{
-    return open_as((struct journal_options){.durability = JOURNAL_PROCESS,
-                                            .segment_bytes = segment_bytes,
-                                            .in_order = true},
-                   replayed);
-}
-
 static bool is_there(const struct buf *replayed, const char *text)
 {
     return str_find(buf_str(replayed), str_cstr(text), 0) != SIZE_MAX;

@@ -16,15 +16,6 @@ static struct journal *open_journal(uint64_t segment_bytes, struct buf *replayed
         replayed);
 }
 
-/* Opens a journal for an owner that keeps no last records. */
-static struct journal *open_in_order(uint64_t segment_bytes, struct buf *replayed)
-{
-    return open_as((struct journal_options){.durability = JOURNAL_PROCESS,
-                                            .segment_bytes = segment_bytes,
-                                            .in_order = true},
-                   replayed);
-}
-
 static long file_size(const char *name)
 {
     char path[128];

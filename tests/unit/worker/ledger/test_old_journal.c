@@ -22,10 +22,18 @@ static void make_file(const char *folder, const char *name, time_t age)
     cr_assert(fd >= 0 && futimens(fd, times) == 0 && close(fd) == 0);
 }
 
+/* Removes the folder. */
+static void remove_folder(const struct old_journal *f)
+{
+    char command[PLACE_FOLDER_MAX + 32];
+
+    (void)snprintf(command, sizeof(command), "rm -r %s", f->path);
+    cr_assert_eq(system(command), 0);
+}
+
 TEST(old_journal, a_place_that_no_process_served_has_no_records)
 {
     struct old_journal f = {.path = "/tmp/rg-old-XXXXXX"};
-    char command[PLACE_FOLDER_MAX + 32];
     struct err e = {0};
 
     cr_assert(mkdtemp(f.path));
@@ -33,8 +41,7 @@ TEST(old_journal, a_place_that_no_process_served_has_no_records)
     cr_expect_eq(old_journal_read(&f, NULL, &e), 0, "%s", e.text);
     make_file(f.path, "seg-00000001", 0);
     cr_expect_eq(old_journal_read(&f, NULL, &e), -1, "a manifest is missing");
-    (void)snprintf(command, sizeof(command), "rm -r %s", f.path);
-    cr_assert_eq(system(command), 0);
+    remove_folder(&f);
     old_journal_done(&f);
 }
 
@@ -42,7 +49,6 @@ TEST(old_journal, a_place_that_no_process_served_has_no_records)
 TEST(old_journal, the_result_of_a_comparison_makes_it_no_younger)
 {
     struct old_journal f = {.path = "/tmp/rg-old-XXXXXX"};
-    char command[PLACE_FOLDER_MAX + 32];
     struct err e = {0};
 
     cr_assert(mkdtemp(f.path));
@@ -51,8 +57,7 @@ TEST(old_journal, the_result_of_a_comparison_makes_it_no_younger)
     make_file(f.path, "compared.new", 0);
     (void)old_journal_read(&f, NULL, &e); /* fails: there is no manifest */
     cr_expect(f.age_ms >= 3600000 && f.age_ms < 3660000, "%llu", (unsigned long long)f.age_ms);
-    (void)snprintf(command, sizeof(command), "rm -r %s", f.path);
-    cr_assert_eq(system(command), 0);
+    remove_folder(&f);
     cr_expect_eq(old_journal_read(&f, NULL, &e), -1);
     cr_expect_eq(e.kind, ERR_IO);
     old_journal_done(&f);
