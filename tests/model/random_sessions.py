@@ -321,7 +321,7 @@ def check_once(name, x, answers, bad):
 
 
 def flat(t):
-    return [[["llm" if m.get("generated") else "env", m["role"], R.content_text(m.get("content"))] for m in t["messages"]],
+    return [[["llm" if m.get("generated") else "env", m["role"], R.shown_text(m)] for m in t["messages"]],
             [t["response_ids"][u["start"]:u["end"]] for u in t["turns"]]]
 
 

@@ -112,6 +112,13 @@ def canon(m, matcher):
             [[c.get("id"), c.get("type"), c["function"]["name"], args(c["function"]["arguments"])] for c in calls]]
 
 
+def shown_text(m):
+    """Text of a message in an export. Equal messages are stored once, as the first was sent, so white space that may
+    be beside calls is not compared."""
+    text = content_text(m.get("content"))
+    return text if m["role"] != "assistant" or text.strip() else ""
+
+
 class Answer:
     def __init__(self, ids, finish, versions=None):
         self.ids = list(ids)
@@ -521,7 +528,7 @@ class Timelines:
             self.commit_one(p, a)
 
     def commit_one(self, p, a):
-        ms = [{"role": m["role"], "text": content_text(m.get("content")), "author": "env", "canon": canon(m, "canonical"),
+        ms = [{"role": m["role"], "text": shown_text(m), "author": "env", "canon": canon(m, "canonical"),
                "ids": self.encode(content_text(m.get("content")))} for m in p["messages"]]
         body = a.ids[:-1] if a.ids and a.ids[-1] == END else a.ids
         ms.append({"role": "assistant", "text": a.text, "author": "llm", "ids": list(body), "raw": a.ids,

@@ -79,7 +79,7 @@ def tree_nodes(state):
 
 
 def flat(t):
-    return [[["llm" if m.get("generated") else "env", m["role"], R.content_text(m.get("content"))] for m in t["messages"]],
+    return [[["llm" if m.get("generated") else "env", m["role"], R.shown_text(m)] for m in t["messages"]],
             runs(t["response_ids"], t["response_mask"])]
 
 
