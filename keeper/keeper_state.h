@@ -252,11 +252,13 @@ void forgotten_restore(struct fleet_keeper *k);
 /* Writes the places that the store has, or had, to the state folder, if they have changed. */
 void known_places_write(struct fleet_keeper *k);
 
-/* Uses the places in the state folder's file, which is made if there is none: as claims that this
- * node saw before its start or, if the store is a new one, as places that the store has lost. */
+/* Uses the places in the state folder's file, which is made if there is none: as places that the
+ * store has lost or, if it has them and is not a new one, as claims that this node saw before its
+ * start. */
 void known_places_read(struct fleet_keeper *k, bool is_new);
 
-/* -1 with the reason if the state folder has places of another fleet, which may go on there. */
+/* -1 with the reason if the state folder has places of another fleet, which may go on there, or its
+ * file cannot be read. */
 int known_places_check(const struct fleet_keeper *k, struct err *e);
 
 /* --- dispatcher_place.c --- */

@@ -1,10 +1,11 @@
 /*
  * The places that this node has seen in the store, in the file `fleet-places` of its state folder.
- * If the node starts with a store that lacks its own places, the store is a new one: then the
- * places of the file are gone, as if this node had seen the store being emptied (keeper_state.h).
- * So ids of a node that was lost with the store are never unknown. With any other store, a claim of
- * the file that the store lacks was lost in a failover (`newest` in fleet_view.h). The first line
- * is the fleet's name: claims of another fleet are no claims here. All others:
+ * No command removes the entry of a place that is not vacant. So places of the file that the store
+ * lacks at a start are lost, as if this node had seen the store being emptied (keeper_state.h), and
+ * their ids are never unknown. If the store lacks own places, too, it is a new one: then older
+ * claims than those of the file are no claims. With any other store, a claim of the file that the
+ * store lacks was lost in a failover (`newest` in fleet_view.h). The first line is the fleet's
+ * name: claims of another fleet are no claims here. All others:
  *
  *     INDEX BASE STATE [OWNER]     STATE: `t`: marked as taken, `v`: vacant and taken, `-`: neither
  *     INDEX EPOCH n OWNER          the newest claim that was seen, if it is not the base
@@ -118,44 +119,48 @@ static void add_gone(struct fleet_keeper *k, const struct seen_place *p)
         place_table_remove(k->table, p->index);
     copy = mem_alloc(sizeof(*copy));
     *copy = *p;
+    copy->lost = true;
     fleet_view_keep_gone(&k->view, copy, clock_boot_ms());
 }
 
-/* The claim was seen before the last start. */
-static void raise_newest(struct fleet_keeper *k, const struct seen_place *p)
+/* Uses a line: with a place that the store has, unless it is new, as a claim that was seen before
+ * the last start. */
+static void use_line(struct fleet_keeper *k, const struct seen_place *p, bool is_new)
 {
     struct seen_place *now = fleet_view_place(&k->view, p->index);
 
-    if (now && p->owner[0])
-        now->newest = MAX_OF(now->newest, p->base);
+    if (now && !is_new)
+        now->newest = now->owner[0] ? MAX_OF(now->newest, p->base) : now->newest;
+    else if (p->newest == 0)
+        add_gone(k, p);
 }
 
-/* Uses the places of all lines. */
+/* Uses the places of all lines, with `k` NULL none. -1 with the reason: a line is damaged. */
 static int read_lines(struct fleet_keeper *k, struct str lines, bool is_new, const char *path,
                       struct err *e)
 {
     struct seen_place p;
 
-    while (lines.len > 0) {
+    for (unsigned line = 2; lines.len > 0; line++) {
         if (read_line(str_cut(&lines, '\n'), &p))
-            return err_set(e, ERR_IO, "%s: has a line of another form", path);
-        if (!is_new)
-            raise_newest(k, &p);
-        else if (p.newest == 0)
-            add_gone(k, &p);
+            return err_set(e, ERR_CONFIG, "%s: line %u is damaged", path, line);
+        if (k)
+            use_line(k, &p, is_new);
     }
     return 0;
 }
 
-/* Reads the file. Returns its first line, the fleet's name; empty: there is no such line. */
-static struct str read_fleet(const char *path, struct buf *text, struct str *ret_lines,
-                             struct err *e)
+/* Reads the file. Sets *ret_fleet to its first line, the fleet's name; empty: there is no file. -1
+ * with the reason. */
+static int read_places(const char *path, struct buf *text, struct str *ret_fleet,
+                       struct str *ret_lines, struct err *e)
 {
-    *e = (struct err){0};
-    if (file_read(path, (size_t)FLEET_PLACES_MAX * 2 * LINE_MAX, text, e) && e->sys == ENOENT)
-        *e = (struct err){0};
+    *ret_fleet = *ret_lines = (struct str){0};
+    if (file_read(path, (size_t)FLEET_PLACES_MAX * 2 * LINE_MAX, text, e))
+        return e->sys == ENOENT ? 0 : -1;
     *ret_lines = buf_str(text);
-    return str_cut(ret_lines, '\n');
+    *ret_fleet = str_cut(ret_lines, '\n');
+    return ret_fleet->len > 0 ? 0 : err_set(e, ERR_CONFIG, "%s: line 1 is damaged", path);
 }
 
 void known_places_read(struct fleet_keeper *k, bool is_new)
@@ -164,12 +169,13 @@ void known_places_read(struct fleet_keeper *k, bool is_new)
     struct buf text = {0};
     struct str lines, fleet;
     struct err e;
+    int rc;
 
     write_path(k, path);
-    fleet = read_fleet(path, &text, &lines, &e);
-    if (e.kind == ERR_NONE && !str_eq_c(fleet, k->url.name))
+    rc = read_places(path, &text, &fleet, &lines, &e);
+    if (rc == 0 && !str_eq_c(fleet, k->url.name))
         write_places(k); /* from now on the folder is of this fleet */
-    else if (e.kind != ERR_NONE || read_lines(k, lines, is_new, path, &e))
+    else if (rc || read_lines(k, lines, is_new, path, &e))
         log_error(NULL,
                   "cannot read which places the fleet had: ids of lost sessions may be unknown",
                   LOG_T("reason", e.text));
@@ -181,12 +187,17 @@ int known_places_check(const struct fleet_keeper *k, struct err *e)
     char path[PATH_SIZE];
     struct buf text = {0};
     struct str lines, fleet;
-    struct err ignored;
+    struct err fault;
     int rc = 0;
 
     write_path(k, path);
-    fleet = read_fleet(path, &text, &lines, &ignored);
-    if (fleet.len > 0 && !str_eq_c(fleet, k->url.name) && ownership_has_folders(k))
+    if (read_places(path, &text, &fleet, &lines, &fault) ||
+        read_lines(NULL, lines, false, path, &fault))
+        rc = err_set(e, ERR_CONFIG,
+                     "%s; the file says which fleet --state-dir is of: mend it, or remove it if "
+                     "that is \"%s\"",
+                     fault.text, k->url.name);
+    else if (fleet.len > 0 && !str_eq_c(fleet, k->url.name) && ownership_has_folders(k))
         rc = err_set(e, ERR_CONFIG,
                      "--fleet: --state-dir %s is of the fleet \"%.*s\", not of \"%s\": use that "
                      "name, or another --state-dir",

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 import gateway as g
-from fleet_kit import AS_ADMIN, Fleet, index_of
+from fleet_kit import AS_ADMIN, Fleet, Later, index_of
 from store_kit import Proxy, Server
 
 ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "a place without an owner",
@@ -272,3 +272,25 @@ def test_a_store_that_restarts_without_its_last_second(tmp_path):
         for s, version in zip((kept, session), versions):
             key = f"place:{{{index_of(s['session_id'])}}}"
             g.wait_until(lambda key=key, version=version: fleet.entry(key).get("version") == version, 20, "it is known again")
+
+
+def test_sessions_of_a_new_node_that_a_promoted_replica_lacks_are_not_unknown(fleet):
+    """All nodes start again there. The others have the new node's indexes in their state folders, and wait for it."""
+    fleet.replicate()
+    fleet.cut_replica()
+    fleet.add("c").start()
+    session = fleet.create("c")
+    index = index_of(session["session_id"])
+    assert fleet.chat("c", session, "one").status == 200
+    known = pathlib.Path(f"{fleet['a'].folder}/state/fleet-places")
+    g.wait_until(lambda: re.search(f"^{index} .* c$", known.read_text(), re.M), 20, "a has written it down")
+    for gateway in fleet:
+        gateway.kill()
+    fleet.promote()
+    fleet["a"].start()
+    later = Later(lambda: fleet.chat("a", session, "two"))
+    g.wait_until(lambda: fleet.owner(index) == "c", 20, "the store has the index again")
+    assert later.answer is None
+    fleet["c"].start()
+    assert later.get().status == 200 and len(fleet.state("a", session)["records"]) == 2
+    assert fleet.doubts("a", session) == []

@@ -257,6 +257,18 @@ def test_a_state_folder_is_of_one_fleet(tmp_path):
         reason = reason_of(fleet["a"]).replace('\\"', '"')
         assert "--fleet: --state-dir" in reason and 'is of the fleet "test", not of "other"' in reason, reason
         assert fleet.chat("b", session, "one").status == 200, "it goes on here"
+        known = pathlib.Path(f"{fleet['a'].folder}/state/fleet-places")
+        places = known.read_text()
+        known.write_text(places + "7 x - a\n")
+        line = places.count("\n") + 1
+        reason_of(fleet["a"])
+        assert f"fleet-places: line {line} is damaged" in fleet["a"].log()
+        known.unlink()
+        known.mkdir()
+        reason_of(fleet["a"])
+        assert "cannot read" in fleet["a"].log()
+        known.rmdir()
+        known.write_text(places)
         fleet["a"].settings["fleet"] = fleet.url
         fleet["a"].start()
         assert fleet.chat("a", session, "two").status == 200
