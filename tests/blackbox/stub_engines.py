@@ -17,6 +17,7 @@ Each model call uses the next entry of `plan`, or DEFAULT without one. Keys of a
   status + body, headers (lines): an HTTP error (with cut: broken off);  error_event: {...} after half of the events
   late_500: an HTTP error written into the middle of a good answer, which then ends
   truncated, held: llama.cpp's mark of a full context, and number of tokens in its slot at the end
+  waiting: "alone" | "merged": SGLang aborts the stream in its queue (end_waiting)
   retractions: number of times that SGLang evicted the request and computed it again
   drop: a set of keys that are left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
   lp_extra: n additional (or missing) logprobs;  lp_null: True;  lp_ids_wrong: True;  count_wrong: True
@@ -432,9 +433,20 @@ class StubEngine:
             low = n
         if plan.get("shrink") and len(docs) > 2:
             docs.insert(2, docs[0])
-        if plan.get("last_id_only"):  # as SGLang does when it aborts a waiting stream
-            docs[-1]["output_ids"] = ids[-1:]
+        if plan.get("waiting"):
+            self.end_waiting(docs, plan["waiting"], ids, triples, lo)
         return docs
+
+    def end_waiting(self, docs, way, ids, triples, lo):
+        """Ends the stream of a request that waits in SGLang's queue again: with the last id, and with all logprobs. "merged":
+        the client has not read the event before, which is dropped, or joined if the stream is incremental."""
+        new = lo if self.incremental and way == "merged" else len(ids)
+        doc = json.loads(json.dumps(docs[-1]))
+        docs[-1]["meta_info"]["finish_reason"] = None
+        doc.update(output_ids=ids[new:] + ids[-1:])
+        doc["meta_info"].update(output_token_logprobs=triples[new:] + triples)
+        del doc["meta_info"]["prompt_tokens"], doc["meta_info"]["cached_tokens"]
+        docs[len(docs) - (way == "merged"):] = [doc]
 
     # --- vLLM ---
 

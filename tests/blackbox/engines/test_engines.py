@@ -635,13 +635,21 @@ def test_aborts_fail_when_asked_to():
         fails(d, engine, "engine_unavailable", 503, plan={"finish": "abort"})
 
 
-def test_abort_of_a_waiting_stream_sends_its_last_id_only():
-    with StubEngine() as engine, engine_kit.Driver(engine) as d:
-        engine.plan.extend([{"ids": [10, 11, 12, 13], "chunk": 1, "finish": "abort", "last_id_only": True}, {"ids": [20, 2]}])
-        e = d.call(stream=True)
-        assert e["ids"] in ([10, 11, 12, 13, 20, 2], [10, 11, 12, 20, 2])
-        assert engine.requests[1]["body"]["input_ids"] == [1, 2, 3] + e["ids"][:-2]
-        assert [t for x in e["deltas"] for t in x["ids"]] == e["ids"]
+@pytest.mark.parametrize("way", ["alone", "merged"])
+@pytest.mark.parametrize("incremental", [False, True])
+def test_abort_of_a_waiting_stream_sends_its_last_id_again(incremental, way):
+    """Its spans of versions cover tokens that did not come."""
+    with StubEngine(incremental=incremental) as engine, engine_kit.Driver(engine) as d:
+        for ids in ([10], [10, 11, 12, 13], [7, 7, 7]):
+            n, asked = len(ids), len(engine.requests)
+            kept = ids if n == 1 or incremental or way == "alone" else ids[:-1]
+            engine.plan.extend([{"ids": ids, "chunk": 1, "finish": "abort", "waiting": way, "versions": [{"version": "1", "start": 0, "end": n}]},
+                                {"ids": [20, 2], "versions": [{"version": "2", "start": 0, "end": 2}]}])
+            e = d.call(stream=True)
+            assert e.get("ids") == kept + [20, 2], e
+            assert e["versions"] == [["1", 0, len(kept)], ["2", len(kept), len(kept) + 2]]
+            assert engine.requests[asked + 1]["body"]["input_ids"] == [1, 2, 3] + kept
+            assert [t for x in e["deltas"] for t in x["ids"]] == e["ids"]
 
 
 def test_vllm_aborts_without_a_word():

@@ -143,6 +143,22 @@ struct cut {
     size_t ids, logprobs, n;
 };
 
+/* Returns how many of the c->n tokens of an aborted event are new. SGLang ends the stream of a
+ * waiting request with its last id once more and the logprobs of all tokens, after what the client
+ * had not yet read. */
+static size_t count_aborted(const struct reply *y, const struct cut *c)
+{
+    const struct reply_event *v = &y->event;
+    int64_t left = v->completion_tokens - (int64_t)y->ids.n;
+    size_t n = v->completion_tokens < 0 ? c->n : MIN_OF(c->n, (size_t)MAX_OF(left, 0)), i = 0;
+
+    if (v->ids_seen == v->logprobs_seen || !v->has_logprob_ids)
+        return n;
+    while (i < n && v->logprob_ids.at[c->logprobs + i] == v->ids.at[c->ids + i])
+        i++;
+    return i;
+}
+
 /* Finds the new tokens of the event: by counts, and by how many were skipped during reading. */
 static int find_new(const struct reply *y, struct cut *c, struct err *e)
 {
@@ -161,6 +177,8 @@ static int find_new(const struct reply *y, struct cut *c, struct err *e)
         return reply_invalid(e, "it has no logprobs");
     *c = (struct cut){known - MIN_OF(known, ids_read), known - MIN_OF(known, logprobs_read),
                       MIN_OF(new_ids, new_logprobs)};
+    if (aborted)
+        c->n = count_aborted(y, c);
     return 0;
 }
 
@@ -394,7 +412,12 @@ void reply_settle_versions(struct reply *y)
 {
     struct reply_spans spans = y->spans;
     struct buf text = y->version_text;
+    int64_t n = (int64_t)y->ids.n;
 
+    for (size_t i = 0; i < spans.n && y->finish == REPLY_ABORT; i++) {
+        spans.at[i].start = MIN_OF(spans.at[i].start, n);
+        spans.at[i].end = MIN_OF(spans.at[i].end, n);
+    }
     if (spans.n > 0)
         return;
     y->spans = y->seen;

@@ -157,7 +157,8 @@ void reply_take_span(struct reply *y, enum reply_span_member member, const struc
 /* Records, after an event, the version under which its tokens were sampled. */
 void reply_note_version(struct reply *y);
 
-/* Decides the versions, after the last event: `spans` of the engine, else the recorded ones. */
+/* Decides the versions, after the last event: `spans` of the engine, else the recorded ones. Spans
+ * of an aborted answer end with the tokens that came. */
 void reply_settle_versions(struct reply *y);
 
 /* Checks that each span of weight versions has all its members: 0, or -1 ERR_ENGINE_INVALID. */
