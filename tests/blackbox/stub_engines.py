@@ -78,11 +78,11 @@ class StubEngine:
             self.info = info or RUST_INFO
         self.info_asked = 0
         self.plan = collections.deque()
-        # llama.cpp: speculative: with a draft model; old: does not know post_sampling_probs; pieces: bytes of a token
-        # (default: byte-level);
+        # llama.cpp: speculative: with a draft model; old: does not know post_sampling_probs; backend: started with
+        # --backend-sampling; pieces: bytes of a token (default: byte-level);
         # dist: the model, ids so far -> every (id, logprob), best first; answered: its answers; forced: calls with
         # one forced token.
-        self.speculative = self.old = False
+        self.speculative = self.old = self.backend = False
         self.pieces, self.dist, self.answered, self.forced, self.slot = {}, None, [], [], []
         self.requests, self.aborts, self.probes = [], [], 0
         self.otherwise = None  # a function of the request's body, which returns the entry when the plan is empty
@@ -573,6 +573,8 @@ class StubEngine:
             e = {"id": t, "token": held.decode(errors="ignore"), "bytes": list(held)}
             if self.speculative and j > 0:  # no logprobs are computed after the first token
                 e |= {name: say(0.0), tops: []}
+            elif post and body.get("backend_sampling", self.backend):  # the sampled token is the only candidate
+                e |= {name: 1.0, tops: [{"id": t, "token": "x", "bytes": [120], name: 1.0}]}
             else:
                 best = [(t + a, p - a if p is not None else None) for a in range(k)]
                 if self.dist:

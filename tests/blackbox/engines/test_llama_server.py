@@ -75,6 +75,16 @@ def test_speculative_decoding(server, stream):
     assert 0.0 not in [p for _, p in sampled(trajectory(gateway, sid))]
 
 
+def test_a_server_that_samples_on_its_backend(server):
+    """It would report only the sampled token, with probability 1."""
+    engine, gateway = server(backend=True)
+    ids = list(b"one two") + [END]
+    engine.plan.append({"ids": ids})
+    sid = session(gateway)
+    assert chat(gateway, sid).status == 200
+    exact(gateway, sid, ids, 0)
+
+
 def test_a_draft_model_in_the_log_once(server):
     engine, gateway = server(speculative=True)
     gateway.allow("leaves logprobs out")

@@ -71,6 +71,9 @@ static void write_sampling(struct json_out *o, const struct sampling *s, uint32_
     json_out_member_double(o, "dry_multiplier", 0);
     json_out_member_double(o, "xtc_probability", 0);
     json_out_member_i64(o, "mirostat", 0);
+    json_out_member_double(o, "dynatemp_range", 0);
+    /* Otherwise a server with --backend-sampling says 1.0 of each token that it samples. */
+    json_out_member_bool(o, "backend_sampling", false);
     /* Only these, in the order that other engines use. */
     json_out_member_raw(o, "samplers",
                         STR("[\"penalties\",\"temperature\",\"top_k\",\"top_p\",\"min_p\"]"));
@@ -297,10 +300,11 @@ static const struct wire wire = {
     .basis = BASIS_PROCESSED,
 };
 
-#define OURS                                                                                  \
-    "prompt n_predict n_cmpl n typical_p repeat_penalty dry_multiplier xtc_probability "      \
-    "mirostat samplers return_tokens n_probs post_sampling_probs cache_prompt stream "        \
-    "json_schema grammar input_prefix input_suffix multimodal_data response_fields logprobs " \
+#define OURS                                                                                       \
+    "prompt n_predict n_cmpl n typical_p repeat_penalty dry_multiplier xtc_probability "           \
+    "mirostat dynatemp_range backend_sampling samplers return_tokens n_probs post_sampling_probs " \
+    "cache_prompt stream "                                                                         \
+    "json_schema grammar input_prefix input_suffix multimodal_data response_fields logprobs "      \
     "sampling_params"
 
 const struct engine_adapter engine_llamacpp = {
