@@ -441,6 +441,8 @@ def test_refusals():
         fails(d, engine, "engine_unavailable", 503,
               plan={"status": 503, "body": {"object": "error", "message": "The request queue is full."}})
         fails(d, engine, "engine_invalid", 502, plan={"status": 401})
+        fails(d, engine, "engine_invalid", 502, plan={
+            "status": 400, "body": {"error": {"message": "Out of range float values are not JSON compliant: nan", "code": 400}}})
         fails(d, engine, "engine_unavailable", 503, plan={"finish": "abort", "abort_status": 503, "message": "queue full"})
         fails(d, engine, "engine_refused", 400, plan={"finish": "abort", "abort_status": 400, "message": "bad"}, stream=True)
 

@@ -1,9 +1,9 @@
 /*
- * Order matters: the texts for a prompt that is too long (overflow.h), and for an id that is still
- * in use, are checked before the statuses, because they come with a plain 400. llama-server's texts
- * while it loads are checked before them, too. Errors that a client can mend keep their 4xx and the
- * engine's text, cut to 300 bytes. Errors between gateway and engine become errors of the engine,
- * without its text.
+ * Order matters: the texts for a prompt that is too long (overflow.h), for an id that is still in
+ * use, and for NaN are checked before the statuses, because they come with a plain 400.
+ * llama-server's texts while it loads are checked before them, too. Errors that a client can mend
+ * keep their 4xx and the engine's text, cut to 300 bytes. Errors between gateway and engine become
+ * errors of the engine, without its text.
  */
 #include "worker/engine/wire/refusal.h"
 
@@ -56,6 +56,10 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE,
                       "the engine is one half of a split of prefill and decode: %.*s", len, text.p);
         return ENGINE_NO_ANSWER;
+    }
+    if (status == 400 && mentions_text(text, "not JSON compliant")) { /* vLLM cannot write NaN */
+        (void)err_set(e, ERR_ENGINE_INVALID, "the engine's logprobs are NaN or infinite");
+        return ENGINE_SAID_5XX;
     }
     if (is_overflow(status, text, &overflow)) {
         fail_overflow(overflow, text, len, e);
