@@ -1,7 +1,8 @@
 /*
  * Joins the parts of an answer that a client sent back as several messages: parallel tool calls,
- * each followed by its result, and a text before its calls. Regrouping restores the assistant
- * message that contained them, by the ids of the calls. Pure.
+ * each followed by its result, and a thought or a text before its calls. Parts two answers that
+ * items of Responses have without a border. Regrouping restores the assistant messages by the ids
+ * of the calls. Pure.
  */
 #ifndef RG_DIALECT_REGROUP_H
 #define RG_DIALECT_REGROUP_H
@@ -15,10 +16,12 @@ struct known_messages;
 struct regroup_owner {
     /* returns the id of the answer that issued the call; absent if it is unknown */
     struct str (*get)(void *ctx, struct str call_id);
-    /* returns the text next to the calls of an answer that `get` named; absent: none, or the
-     * message before the answer is the same text */
-    struct str (*text)(void *ctx, struct str answer_id);
+    /* returns the message of an answer that `get` named, or NULL */
+    const struct json *(*message)(void *ctx, struct str answer_id);
+    /* returns the assistant's message without calls that this answer follows directly, or NULL */
+    const struct json *(*before)(void *ctx, struct str answer_id);
     void *ctx;
+    bool items; /* the messages were made of items, and one may have the texts of two answers */
 };
 
 /* Reports whether a message has calls, so that regrouping may be needed. messages: an array or

@@ -334,7 +334,7 @@ def test_a_text_and_its_calls_in_messages_of_their_own_continue_the_answer(serve
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "r"}]}
     path, more = ("/v1/chat/completions", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}) \
         if dialect == "chat" else ("/v1/messages", {"max_tokens": 999, "tools": [{"name": "f", "input_schema": {"type": "object"}}]})
-    for text, joined in (("I look.", True), ("I looked.", False)):
+    for text, joined in (("I look.", True), (" I look.\n", True), ("I looked.", False)):
         sid = new_session(gateway)
         first = post(gateway, sid, path, {"model": "m", "messages": [USER], **more}).json()
         ids = [c["id"] for c in (first["choices"][0]["message"]["tool_calls"] if dialect == "chat" else first["content"]) if "id" in c]
@@ -516,6 +516,48 @@ def test_whole_items_of_two_answers_in_sequence_stay_two(serve, names):
         items += [{k: v for k, v in item.items() if names == "ids" or k != "id"} for item in answer.json()["output"]]
     state = gateway.request("GET", f"/sessions/{session}").json()
     assert state["num_branches"] == 1
+
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_text_and_the_next_answer_without_ids_stay_two(serve, strict):
+    """Their items have no border: the session's answers say where the first one ends."""
+    call = CALL.replace("write", "f") % "{}"
+    said = {"First.": call, " First.\n": "Second." + call, "First": ".\n" + call, **({} if strict else {"Text.": "More."})}
+    for at, (first, second) in enumerate(said.items()):
+        gateway, sid = serve([f"<think>\na\n</think>\n\n{first}", f"<think>\nb\n</think>\n\n{second}", "Third."], **({"message_matcher": "strict"} if strict else {}))
+        items = [USER]
+        for turn in range(3):
+            answer = post(gateway, sid, "/v1/responses", {"input": items, "tools": [{"type": "function", "name": "f"}]})
+            assert answer.status == 200, answer.text
+            new = [{k: v for k, v in item.items() if k != "id"} for item in answer.json()["output"]]
+            if at in (1, 3) and not strict:      # without white space and thoughts
+                new = [{"role": "assistant", "content": i["content"][0]["text"].strip()} if "role" in i else i for i in new if i["type"] != "reasoning"]
+            items += new + [{"type": "function_call_output", "call_id": i["call_id"], "output": "r"} for i in new if "call_id" in i]
+        turns = [len(t["turns"]) for t in gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]]
+        assert turns == [3], (first, second)
+        gateway.stop()
+
+
+@pytest.mark.parametrize("text", ["", "I look."])
+def test_each_block_of_an_answer_in_a_message_of_its_own_continues_it(serve, text):
+    """The API takes messages of one role in sequence as one."""
+    call = CALL.replace("write", "f") % "{}"
+    gateway, sid = serve([f"<think>\nhm\n</think>\n\n{text}{call}", "It is."])
+    body = {"max_tokens": 999, "messages": [USER], "tools": [{"name": "f", "input_schema": {"type": "object"}}]}
+    blocks = post(gateway, sid, "/v1/messages", body).json()["content"]
+    result = {"type": "tool_result", "tool_use_id": blocks[-1]["id"], "content": "r"}
+    body["messages"] += [*({"role": "assistant", "content": [b]} for b in blocks), {"role": "user", "content": [result]}]
+    assert post(gateway, sid, "/v1/messages", body).status == 200
+    assert [len(t["turns"]) for t in gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]] == [2]
+
+
+def test_a_thought_alone_that_is_an_answer_stays_one(serve):
+    """The model thought, said nothing, was asked again, and thought the same."""
+    gateway, sid = serve(["<think>\nhm\n</think>\n\n", "<think>\nhm\n</think>\n\n" + LOOK[0], LOOK[1]])
+    assert post(gateway, sid, "/v1/chat/completions", {**CALLS_F, "messages": [USER]}).status == 200
+    thought = {"role": "assistant", "content": "", "reasoning_content": "hm"}
+    assert go_on(gateway, sid, [USER, thought], [], content="I look.") == [3]
 
 
 ASKED = {"instructions": "Be brief.", "metadata": {"k": "v"}, "parallel_tool_calls": False,

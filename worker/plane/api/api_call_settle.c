@@ -1,6 +1,8 @@
 /* Adapts a request that was read to its session and the settings: calls that the client sent back
  * in a different grouping, its thought settings, answers that are not read, and members without
  * effect. On the loop. */
+#include <string.h>
+
 #include "common/base/arena.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
@@ -54,9 +56,16 @@ static struct str owner_of(void *ctx, struct str call_id)
     return session_call_owner(ctx, call_id);
 }
 
-static struct str text_of(void *ctx, struct str answer_id)
+static const struct json *message_of(void *ctx, struct str answer_id)
 {
-    return session_answer_text(ctx, answer_id);
+    struct str told = {0};
+
+    return session_message(ctx, answer_id, &told);
+}
+
+static const struct json *before_of(void *ctx, struct str answer_id)
+{
+    return session_message_before(ctx, answer_id);
 }
 
 /* Groups the history like the session, by call ids. */
@@ -64,10 +73,11 @@ void api_call_regroup(struct api_call *c)
 {
     bool ended = false;
     struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
+    bool has_items = c->dialect->list && strcmp(c->dialect->list, "input") == 0;
+    struct regroup_owner owner = {owner_of, message_of, before_of, s, has_items};
 
     if (s && c->regroups)
-        c->req->chat->messages = regroup_calls(&c->arena, c->req->chat->messages,
-                                               (struct regroup_owner){owner_of, text_of, s});
+        c->req->chat->messages = regroup_calls(&c->arena, c->req->chat->messages, owner);
 }
 
 /* Reports members of the request without effect. They are not refused, because SDKs send them. */

@@ -151,18 +151,16 @@ const struct json *session_message(const struct session *s, struct str response_
     return t->message;
 }
 
-struct str session_answer_text(const struct session *s, struct str response_id)
+const struct json *session_message_before(const struct session *s, struct str response_id)
 {
-    struct str told = {0}, none = {0};
-    const struct json *message = session_message(s, response_id, &told);
-    struct str text = json_string(json_get(message, "content"));
     const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
-    const struct message_node *before = message ? t->node->parent : NULL;
+    const struct message_node *before = t && t->node ? t->node->parent : NULL;
 
-    if (before && before->depth > 0 && str_eq_c(before->msg.role, "assistant") &&
-        !before->msg.calls && str_eq(node_text(before), text))
-        return none;
-    return text;
+    CHECK(s->residence == RESIDENT);
+    if (!before || before->depth == 0 || before->msg.calls ||
+        !str_eq_c(before->msg.role, "assistant"))
+        return NULL;
+    return before->msg.json;
 }
 
 /* Returns the text of the conversation's first message. */

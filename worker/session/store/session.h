@@ -408,10 +408,9 @@ const struct json *session_messages(const struct session *s, struct arena *a,
 const struct json *session_message(const struct session *s, struct str response_id,
                                    struct str *ret_told);
 
-/* Returns the text of an answer. Returns an absent text for unknown ids, and for an answer that
- * continues an assistant's message without calls and with the same text: as messages of their own,
- * its calls would follow that message. */
-struct str session_answer_text(const struct session *s, struct str response_id);
+/* Returns the assistant's message without calls that the answer follows directly. Returns NULL if
+ * there is none, and for unknown ids. */
+const struct json *session_message_before(const struct session *s, struct str response_id);
 
 /* Reports whether a thought of some answer of the session has that seal (thought_blocks.h). */
 bool session_has_seal(const struct session *s, struct str seal);

@@ -156,11 +156,14 @@ static struct str one_owner(void *ctx, struct str call_id)
     return STR("r");
 }
 
-static struct str no_text(void *ctx, struct str answer_id)
+static const struct json *no_message(void *ctx, struct str answer_id)
 {
     (void)ctx, (void)answer_id;
-    return (struct str){0};
+    return NULL;
 }
+
+static const struct regroup_owner nobody = {
+    .get = one_owner, .message = no_message, .before = no_message};
 
 static struct cost regroup(const void *ctx, uint32_t n)
 {
@@ -174,8 +177,7 @@ static struct cost regroup(const void *ctx, uint32_t n)
     cr_assert_eq(json_parse(&a, text, &body, NULL), 0);
     before = a.used_bytes;
     start = cost_now_s();
-    out = regroup_calls(&a, json_get(body, "messages"),
-                        (struct regroup_owner){one_owner, no_text, NULL});
+    out = regroup_calls(&a, json_get(body, "messages"), nobody);
     ret = (struct cost){cost_now_s() - start, a.used_bytes - before};
     cr_assert_eq(out->n, 1);
     cr_assert_eq(json_get(&out->items[0], "tool_calls")->n, n * 2);
@@ -199,7 +201,7 @@ static uint32_t left_of(uint32_t n, size_t blanks)
                    i ? "," : "[", (int)blanks, "", i);
     buf_puts(&b, "]");
     cr_assert_eq(json_parse(&a, buf_str(&b), &v, NULL), 0);
-    ret = regroup_calls(&a, v, (struct regroup_owner){one_owner, no_text, NULL})->n;
+    ret = regroup_calls(&a, v, nobody)->n;
     arena_done(&a);
     buf_done(&b);
     return ret;
