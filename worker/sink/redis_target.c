@@ -4,6 +4,9 @@
  * trajectory_index, trajectories (their number in the session), format "msgpack", then data. An
  * entry larger than --sink-inline-max has node, file, offset and length of the spooled export
  * instead of data. Settled groups go to the stream NAME:groups. Only this file uses hiredis.
+ *
+ * hiredis copies a command twice, and moves the rest of its bytes after each write. So it gets only
+ * what precedes long data, which is then written here in pieces, without a copy.
  */
 #include <errno.h>
 #include <hiredis/async.h>
@@ -12,12 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/arena.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/fleet/resp.h"
 #include "common/net/resolve.h"
 #include "common/os/file.h"
 #include "common/os/loop.h"
@@ -25,7 +30,12 @@
 #include "worker/sink/sink_target.h"
 #include "worker/sink/spooled.h"
 
-enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096 };
+enum {
+    WINDOW_BYTES = 8 << 20,
+    COPIED_MAX = 64 << 10, /* data that hiredis copies */
+    PIECE_MAX = 256 << 10, /* bytes that one event writes */
+    PASSWORD_MAX = 4096
+};
 
 /* Words of XADD before its fields; of a trajectory's longest XADD. */
 enum { XADD_WORDS = 3, ENTRY_WORDS = 32 };
@@ -43,6 +53,9 @@ struct redis {
     char *session_id;   /* session whose trajectories `acked` counts */
     size_t next, acked; /* trajectories passed to hiredis; trajectories that Redis acknowledged */
     uint64_t window;    /* bytes passed to hiredis but not acknowledged */
+    /* Long data of the entry that was passed last, not written yet, and the end of its line. No
+     * other entry is passed meanwhile. */
+    struct str data, end;
 };
 
 /* --- the connection on our loop --- */
@@ -52,14 +65,16 @@ struct redis_wire {
     struct loop_io io;
     redisAsyncContext *ac;
     unsigned mask;
+    bool drained; /* hiredis has written all that it has */
 };
 
 static void on_stall(struct loop_timer *t);
+static void write_data(struct redis *r);
 
 /* Begins the time for an answer anew. */
 static void restart_stall(struct redis *r)
 {
-    loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
+    loop_timer_set(r->target->env->loop, &r->stall, r->target->env->stall_ms, on_stall);
 }
 
 /* Handles one event per loop iteration, since either call may free the wire. The loop reports the
@@ -72,7 +87,10 @@ static void on_wire(struct loop_io *io, unsigned events)
     if ((events & LOOP_OUT) && !(events & (LOOP_ERR | LOOP_HUP))) {
         if (loop_timer_active(&r->stall))
             restart_stall(r);
-        redisAsyncHandleWrite(w->ac);
+        if (w->drained && r->data.len > 0)
+            write_data(r);
+        else
+            redisAsyncHandleWrite(w->ac);
     } else {
         redisAsyncHandleRead(w->ac);
     }
@@ -110,14 +128,18 @@ static void wire_add_write(void *ctx)
 {
     struct redis_wire *w = ctx;
 
+    w->drained = false;
     wire_set_mask(w, w->mask | LOOP_OUT);
 }
 
 static void wire_del_write(void *ctx)
 {
     struct redis_wire *w = ctx;
+    const struct redis *r = w->ac->data;
 
-    wire_set_mask(w, w->mask & ~LOOP_OUT);
+    w->drained = true;
+    if (r->data.len == 0)
+        wire_set_mask(w, w->mask & ~LOOP_OUT);
 }
 
 static void wire_free(void *ctx)
@@ -152,6 +174,7 @@ static void hang_up(struct redis *r)
 
     loop_timer_stop(r->target->env->loop, &r->stall);
     r->ac = NULL;
+    r->data = r->end = (struct str){0};
     if (ac)
         redisAsyncFree(ac);
 }
@@ -383,6 +406,7 @@ struct stream_entry {
     const char **argv;
     size_t *len;
     int n;
+    struct str data; /* one more word, in t->open; absent: none */
 };
 
 /* Makes an entry for at most n words, in the arena. */
@@ -419,13 +443,49 @@ static void add_group_fields(struct stream_entry *en, struct str envelope,
     }
 }
 
-/* Passes the entry to hiredis, which copies it. */
+/* Passes the entry to hiredis, which copies it, but for long data. */
 static int send_entry(struct redis *r, const struct stream_entry *en, struct err *e)
 {
-    if (redisAsyncCommandArgv(r->ac, on_added, r, en->n, en->argv, en->len) == REDIS_OK)
+    struct buf command = {0};
+    int rc;
+
+    resp_begin_command(&command, (size_t)en->n + (en->data.p != NULL));
+    for (int i = 0; i < en->n; i++)
+        resp_add_word(&command, str_of(en->argv[i], en->len[i]));
+    if (en->data.len > COPIED_MAX) {
+        buf_printf(&command, "$%zu\r\n", en->data.len);
+        r->data = en->data;
+        r->end = STR("\r\n");
+    } else if (en->data.p) {
+        resp_add_word(&command, en->data);
+    }
+    rc = redisAsyncFormattedCommand(r->ac, on_added, r, command.p, command.len);
+    buf_done(&command);
+    if (rc == REDIS_OK)
         return 0;
     return err_set(e, ERR_IO, "XADD was not sent: %s",
                    r->ac->errstr[0] ? r->ac->errstr : "the connection is closing");
+}
+
+/* Writes a piece of the data that hiredis has not got, and passes the next entry after the last. */
+static void write_data(struct redis *r)
+{
+    struct redis_wire *w = r->ac->ev.data;
+    ssize_t n = send(r->ac->c.fd, r->data.p, MIN_OF(r->data.len, (size_t)PIECE_MAX), MSG_NOSIGNAL);
+
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        fail_file(r, strerror(errno));
+    if (n < 0)
+        return;
+    r->data = str_sub(r->data, (size_t)n, SIZE_MAX);
+    if (r->data.len > 0)
+        return;
+    r->data = r->end;
+    r->end = (struct str){0};
+    if (r->data.len > 0)
+        return;
+    wire_set_mask(w, w->mask & ~LOOP_OUT);
+    pump_entries(r);
 }
 
 /* Sends a settled group: each member of its object becomes a field. Values that are not strings are
@@ -489,7 +549,7 @@ static int add_trajectory(struct redis *r, size_t i, struct err *e)
     }
     if (piece.len <= t->env->inline_max) {
         add_word(&en, STR("data"));
-        add_word(&en, piece);
+        en.data = piece;
     } else if (link_pointed(r, &file, e) == 0) {
         put_field(&en, "node", r->node);
         put_field(&en, "file", file.p);
@@ -509,13 +569,15 @@ static int add_trajectory(struct redis *r, size_t i, struct err *e)
     return rc;
 }
 
-/* Sends entries until WINDOW_BYTES are unacknowledged. After the last reply, the file is done. */
+/* Sends entries until WINDOW_BYTES are unacknowledged, or one has long data. After the last reply,
+ * the file is done. */
 static void pump_entries(struct redis *r)
 {
     struct target *t = r->target;
     struct err e;
 
-    while (r->next < t->open->pieces.n && (r->window < WINDOW_BYTES || r->next == r->acked)) {
+    while (r->next < t->open->pieces.n && r->data.len == 0 &&
+           (r->window < WINDOW_BYTES || r->next == r->acked)) {
         if (t->first->group ? add_group(r, &e) : add_trajectory(r, r->next, &e)) {
             fail_file(r, e.text);
             return;
@@ -536,6 +598,7 @@ static void send_open(struct redis *r)
 {
     r->next = r->acked;
     r->window = 0;
+    r->data = r->end = (struct str){0};
     restart_stall(r);
     pump_entries(r);
 }

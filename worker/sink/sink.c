@@ -40,7 +40,13 @@
 #include "worker/sink/sink_target.h"
 #include "worker/sink/spooling.h"
 
-enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };
+enum {
+    DELAY_MIN_MS = 1000,
+    DELAY_MAX_MS = 30 * 1000,
+    STALL_MS = 30 * 1000,
+    SWEEP_TICKS = 60,
+    AGAIN_TICKS = 10
+};
 
 /* Ticks until a failed export is tried again. The time doubles with each failure up to an hour, so
  * that the last attempt is some hours after the first. */
@@ -183,6 +189,7 @@ void sinks_configure(struct sinks *k, const struct config *c)
     k->max_waiting = (uint64_t)c->sink_max_waiting;
     k->targets_env.inline_max = c->fleet ? TARGET_INLINE_MAX : (uint64_t)c->sink_inline_max;
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
+    k->targets_env.stall_ms = STALL_MS;
 }
 
 static bool is_owed(const struct session *s)

@@ -32,6 +32,7 @@ struct target_env {
     struct metrics_page *page;
     const char *state_dir;
     uint64_t inline_max, retention_ms;
+    uint64_t stall_ms; /* a server that neither reads nor answers for so long is given up */
     /* The target has taken the session's file; with ctx. */
     void (*delivered)(void *ctx, struct str session_id);
     void *ctx;
