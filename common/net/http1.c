@@ -179,10 +179,8 @@ static bool has_our_lines(const struct http1_head *h)
 
 static int too_many(const struct http1_head *h, struct err *e)
 {
-    bool of_client = h->method.p && !has_our_lines(h);
-
     return err_set(e, ERR_HEAD_TOO_LARGE, "more than %d headers",
-                   of_client ? HTTP1_CLIENT_HEADERS_MAX : HTTP1_HEADERS_MAX);
+                   h->method.p ? HTTP1_CLIENT_HEADERS_MAX : HTTP1_HEADERS_MAX);
 }
 
 /* Adds a header. Refuses a second one of a name that must be unique. */
@@ -504,7 +502,9 @@ int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t
     r = parse_head(h, in, max_bytes, parse_request_line, e);
     if (r != 1)
         return r;
-    if (h->n > HTTP1_CLIENT_HEADERS_MAX && !has_our_lines(h))
+    /* a worker takes no more, and these two are not for it */
+    if (h->n - (h->at[HTTP1_FORWARDED] > 0) - (h->at[HTTP1_CONFIRMATION] > 0) >
+        HTTP1_CLIENT_HEADERS_MAX)
         return too_many(h, e);
     h->expects_continue =
         h->minor == 1 && str_eq_nocase(http1_known(h, HTTP1_EXPECT), STR("100-continue"));
