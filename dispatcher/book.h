@@ -85,6 +85,7 @@ struct book {
     size_t n_unasked;
     uint64_t next_seq;
     uint64_t n_waiting; /* groups that are not settled */
+    bool has_lost;      /* a lost node of the fleet may have had others */
     bool keeps_gone;    /* removed groups are kept until book_forget_gone */
     struct list_head gone;
     /* removed groups by id, the newest of each id; attempts of them that count */

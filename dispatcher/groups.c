@@ -314,7 +314,7 @@ static struct group *find_group(struct desk_request *r, struct err *e)
 
     if (g)
         return g;
-    if (desk_copy_has_lost(r->desk)) {
+    if (r->desk->book.has_lost) {
         (void)err_set(e, ERR_GROUP_LOST,
                       "group %.*s is unknown or lost: a lost node alone may have had it; submit it "
                       "again",

@@ -83,6 +83,8 @@ void waits_no_queue(const struct book *b, struct str name, struct buf *out)
     buf_printf(out, "no group of queue \"%.*s\" is known%s", (int)MIN_OF(name.len, (size_t)128),
                name.p, n ? "; queues: " : ", nor of any other queue");
     write_names(names, n, b->queues.n, name, out);
+    if (b->has_lost)
+        buf_puts(out, "; a lost node alone may have had its groups: submit them again");
 }
 
 void waits_of_group(const struct book *b, const struct group *g, const struct waits_now *now,

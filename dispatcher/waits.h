@@ -40,7 +40,8 @@ bool waits_is_offered(const struct runner *r, uint64_t mono_ms);
 void waits_not_offered(const struct book *b, const struct runner *r, uint64_t mono_ms,
                        struct buf *out);
 
-/* Appends that the book has no queue of that name, and the names of queues that it has. */
+/* Appends that the book has no queue of that name, the names of queues that it has, and whether
+ * groups may be lost. */
 void waits_no_queue(const struct book *b, struct str name, struct buf *out);
 
 #endif

@@ -445,6 +445,7 @@ def test_groups_that_are_lost_with_the_store_and_their_node_are_not_unknown(flee
     asked.get()
     for answer in (front.get("/groups/one"), front.get("/groups/one/wait"), front.post("/groups/one/cancel")):
         assert (answer.status, answer.json()["error"]["code"]) == (410, "group_lost"), answer.text
+    assert "may have had its groups: submit them again" in front.get("/queues/q").json()["warning"]
     assert fleet.owner("d") == other and fleet.entry("place:{d}")["taken"] == "1"
     submit(front, "one")
     assert groups(front) == {"one": "waiting"}
