@@ -1,4 +1,5 @@
 /* Metrics of the keeper: nodes, and the places that this node owns. */
+#include "common/base/log.h"
 #include "common/fleet/redis_info.h"
 #include "common/fleet/redis_store.h"
 #include "common/proc/heritage.h"
@@ -30,13 +31,20 @@ void keeper_publish_figures(struct fleet_keeper *k)
     metrics_set(page, METRIC_fleet_unowned, k->unserved);
 }
 
+/* A replica that was promoted may have other settings than the server that was checked. */
 static void on_store_info(void *ctx, const struct store_answer *a)
 {
     struct fleet_keeper *k = ctx;
+    const char *fault;
 
-    if (!k->ending && a->n_texts > 0)
-        metrics_set(k->h->page, METRIC_fleet_store_bytes,
-                    redis_info_number(a->texts[0], "used_memory_dataset"));
+    if (k->ending || a->n_texts == 0)
+        return;
+    metrics_set(k->h->page, METRIC_fleet_store_bytes,
+                redis_info_number(a->texts[0], "used_memory_dataset"));
+    fault = redis_info_fault(a->texts[0]);
+    if (fault && fault != k->store_fault)
+        log_error(NULL, "the store may lose records", LOG_T("reason", fault));
+    k->store_fault = fault;
 }
 
 void keeper_measure_store(struct fleet_keeper *k)

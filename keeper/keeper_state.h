@@ -90,7 +90,8 @@ struct fleet_keeper {
     uint32_t written_changes;    /* number of changes of places that `fleet-places` has */
     bool founded;  /* this new node has written the entry "fleet", which the store lacked */
     char why[256]; /* why the store does not answer; "": it does */
-    bool ending;   /* the store is being freed: its calls end without effect */
+    const char *store_fault; /* what was wrong with its settings when it was measured; NULL: none */
+    bool ending;             /* the store is being freed: its calls end without effect */
 };
 
 /* --- fleet_keeper.c --- */
@@ -115,7 +116,7 @@ void keeper_fail(struct fleet_keeper *k, const char *why);
 
 void keeper_publish_figures(struct fleet_keeper *k);
 
-/* Asks the server how much memory it uses. */
+/* Asks the server how much memory it uses, and whether its settings still fit. */
 void keeper_measure_store(struct fleet_keeper *k);
 
 /* --- opening.c --- */
@@ -243,8 +244,8 @@ uint64_t adopting_claim_lost(struct fleet_keeper *k);
 /* --- forgotten.c --- */
 
 /* Restores the entries of places whose owner was lost when the store was emptied: they wait for it,
- * not whole, or `rollgate fleet take` makes their sessions lost. Called after lists and renewals.
- */
+ * not whole, or `rollgate fleet take` makes their sessions lost. Tells the store of claims that it
+ * has lost. Called after lists and renewals. */
 void forgotten_restore(struct fleet_keeper *k);
 
 /* --- known_places.c --- */
