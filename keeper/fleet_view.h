@@ -40,6 +40,7 @@ struct seen_place {
     char owner[FLEET_NAME_MAX]; /* "": no owner */
     uint64_t epoch, base, before, since, beat, version;
     uint64_t newest;           /* highest epoch that it was owned under, also at other servers */
+    uint64_t told;             /* such an epoch of which the store knows that it has lost it */
     uint64_t beat_ms, seen_ms; /* when this beat and owner were listed first and last */
     uint64_t claim_ms;         /* when this epoch was seen first */
     uint64_t doubt_ms;         /* records since this time may be missing; 0: none is */

@@ -6,6 +6,8 @@
  * anywhere: it is released again, marked. If the place was made anew meanwhile, by a node without
  * its sessions, the entry is marked, so that ids which nobody knows are reported as lost. So is the
  * dispatcher's place, which waits for no lost owner.
+ *
+ * Claims that a failover has lost are told to the store by all nodes that have seen them.
  */
 #include <stdlib.h>
 
@@ -19,6 +21,7 @@
 struct restored_place {
     struct fleet_keeper *k;
     uint32_t index;
+    uint64_t told;
 };
 
 /* No node had the place when the store lost its records. */
@@ -48,6 +51,49 @@ static void on_restored(void *ctx, const struct store_answer *a)
     free(r);
 }
 
+/* --- claims that the store has lost --- */
+
+static void on_told(void *ctx, const struct store_answer *a)
+{
+    struct restored_place *r = ctx;
+    struct seen_place *p = r->k->ending ? NULL : fleet_view_place(&r->k->view, r->index);
+
+    if (!r->k->ending) {
+        keeper_check_answer(r->k, a);
+        ownership_end_call(r->k, r->index);
+    }
+    if (p && a->verdict == STORE_ALIVE)
+        p->told = r->told;
+    free(r);
+}
+
+/* A failover may lose a claim and what was recorded under it. If its owner is lost, too, whichever
+ * node takes the place marks its sessions: it may not have seen that claim. */
+static void tell_lost_claims(struct fleet_keeper *k)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; k->view.unbroken_ms > 0 && (slot = map_next(&k->view.places, &at));) {
+        const struct seen_place *p = slot->value;
+        const struct store_claim claim = {.place = p->index,
+                                          .me = str_cstr(p->owner),
+                                          .seen = p->newest,
+                                          .reads = UINT32_MAX,
+                                          .restores = true};
+        struct restored_place *r;
+
+        if (p->newest <= p->epoch || p->told == p->newest || p->vacant ||
+            place_table_own_epoch(k->table, p->index) != 0 || ownership_is_claimed(k, p->index))
+            continue;
+        r = mem_zalloc(sizeof(*r));
+        *r = (struct restored_place){k, p->index, p->newest};
+        *vec_push(&k->claims) = p->index;
+        store_claim(k->store, &claim, (struct store_call){on_told, r});
+    }
+}
+
+/* --- places --- */
+
 static void restore_place(struct fleet_keeper *k, const struct seen_place *gone)
 {
     struct restored_place *r = mem_zalloc(sizeof(*r));
@@ -60,7 +106,7 @@ static void restore_place(struct fleet_keeper *k, const struct seen_place *gone)
                                                     place_table_is_taken(k->table, gone->index),
                                       .restores = true};
 
-    *r = (struct restored_place){k, gone->index};
+    *r = (struct restored_place){.k = k, .index = gone->index};
     *vec_push(&k->claims) = gone->index;
     store_claim(k->store, &claim, (struct store_call){on_restored, r});
 }
@@ -92,6 +138,7 @@ void forgotten_restore(struct fleet_keeper *k)
     VEC(struct seen_place *) settled = {0};
     struct map_slot *slot;
 
+    tell_lost_claims(k);
     for (size_t at = 0; (slot = map_next(&k->view.gone, &at));) {
         struct seen_place *gone = slot->value;
         uint64_t since_ms = MAX_OF(gone->gone_ms, k->view.unbroken_ms);

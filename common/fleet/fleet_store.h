@@ -149,13 +149,14 @@ struct store_claim {
     uint64_t beat;   /* the last one seen; 0: there is no entry */
     uint64_t known;  /* the base that the caller owned the place with; 0: none */
     uint64_t reads;  /* the newest record version that it reads */
-    uint64_t seen;   /* with bare: the newest epoch that the caller saw the place owned under */
+    uint64_t seen;   /* with bare, restores: the newest epoch that the caller saw it owned under */
     bool incomplete; /* take it although the store lacks records of it, or its entry; mark it */
     bool bare;       /* the store has records that the caller lacks, as far as the caller knows */
     /* `me` does not live, but the caller saw its claim `known`. An owner that made the entry later,
      * without records of before, keeps the place, and the entry is marked as with `incomplete`. So
      * is that of the dispatcher's place: any later owner keeps it, and without an entry `me` is the
-     * caller, which saw a claim above its own `known` */
+     * caller, which saw a claim above its own `known`. If the entry is older than `seen`, the next
+     * claim that is `bare` is in doubt. Refused unless the store has forgotten `known` */
     bool restores;
 };
 

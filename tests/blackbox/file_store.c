@@ -166,6 +166,9 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         p->e.taken = true;
         file_write_entry(s, p, true);
         end_claim(s, claim, call, STORE_ALIVE);
+    } else if (claim->restores && stored > 0 && !forgotten(p, claim)) {
+        p->server = claim->seen > stored ? UINT64_MAX : p->server;
+        end_claim(s, claim, call, STORE_ALIVE);
     } else if (p->e.beat != claim->beat && !forgotten(p, claim)) {
         end_claim(s, claim, call, STORE_ALIVE);
     } else if (stored == 0 && !forgotten(p, claim) && !claim->incomplete &&

@@ -218,6 +218,19 @@ def test_a_node_that_was_lost_after_its_restart_is_doubted(fleet, restarts):
     assert len(fleet.doubts("b", session)) == 1
 
 
+def test_a_node_that_has_seen_a_lost_claim_tells_the_store(fleet):
+    """The next owner, another node, has not seen it. It marks the sessions nevertheless."""
+    session = fleet.create("a")
+    key = f"place:{{{index_of(session['session_id'])}}}"
+    fleet.wait_compared(session)
+    g.wait_until(lambda: f" {fleet.entry(key)['epoch']} - a\n" in
+                 pathlib.Path(f"{fleet['b'].folder}/state/fleet-places").read_text(), 20, "b has seen the claim")
+    fleet.lose("a")
+    # as if the server were promoted, and had the end of an earlier start of a; b cannot read the records
+    fleet.server.ask("HSET", f"rg:test:{key}", "epoch", int(fleet.entry(key)["epoch"]) - 1, "server", "", "version", 99)
+    g.wait_until(lambda: fleet.entry(key)["server"] == "?", 20, "b tells it")
+
+
 def test_an_adopter_that_restarts_before_it_has_read_all_marks_its_sessions(fleet):
     """The store fails over meanwhile, without its claim."""
     fleet.replicate()

@@ -421,6 +421,7 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "if not p[2] and not forgotten and ARGV[4] ~= '1' then before, since = '1', epoch end",
     "redis.call('DEL', KEYS[5])",
     "if ARGV[8] == '1' and tonumber(ARGV[10]) > tonumber(is[2]) then had = '?' end",
+    "if tonumber(ARGV[10]) > tonumber(is[2]) then redis.call('HSET', KEYS[1], 'server', '?') end",
     "ARGV[8] == '1' and had ~= ''",
     " and had ~= server",
     "if doubt == '0' then doubt = at or is[2] end",
@@ -872,6 +873,13 @@ def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
         renew("c", c["epoch"], d.renew("c")["server"], left=True)
         assert (b := claim("b", seen=c["epoch"]))["doubt"] == 0
         assert (c := claim("c", seen=b["epoch"] + 1))["doubt"] > 0
+
+        # or a node told it
+        for later, doubts in ((0, False), (1, True)):
+            renew("c", c["epoch"], d.renew("c")["server"], left=True)
+            told = d.claim(7, "a", restores=True, seen=c["epoch"] + later)
+            assert (told["verdict"], told["owner"]) == ("alive", "c")
+            assert ((c := claim("c"))["doubt"] > 0) == doubts
 
         # the only replica confirmed each answer
         successors.wait_old()
