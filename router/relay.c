@@ -131,19 +131,20 @@ bool relay_offers(const struct conn *c, int upstream)
             h->len_bytes + h->length > UPLOAD_HOP_KEPT_MAX);
 }
 
-/* Reports whether the sender, who waits for 100 Continue, is to send the body: a process of this
- * node of the fleet serves the request, and reads the body in any case. */
-static bool accepts_body(const struct conn *c)
+/* Reports whether the sender, who waits for 100 Continue, is to send the body: the worker that
+ * serves the request reads all of it first. A different gateway answers by itself. */
+static bool accepts_body(const struct conn *c, int upstream)
 {
-    return c->hub->heritage->fleet && !c->hops && c->expects && !c->up.done;
+    return c->expects && !c->hops && !upstreams_is_remote(c->hub->upstreams, upstream) &&
+           !c->up.done;
 }
 
-/* Drops the client's Expect, which it may also name in Connection: we ask by our own line. */
-static void drop_expect(const struct conn *c)
+/* Drops the client's Expect, which it may also name in Connection: we ask nodes by our own line. */
+static void drop_expect(const struct conn *c, int upstream)
 {
     struct http1_head *h = c->hub->head;
 
-    if (c->hub->heritage->fleet && h->at[HTTP1_EXPECT])
+    if (h->at[HTTP1_EXPECT] && (c->hops || !upstreams_is_remote(c->hub->upstreams, upstream)))
         h->headers[h->at[HTTP1_EXPECT] - 1].drop = true;
 }
 
@@ -160,7 +161,7 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
         keep_hop(c, head, body);
         metrics_count(c->hub->page, METRIC_fleet_forwarded, 1);
     }
-    drop_expect(c);
+    drop_expect(c, upstream);
     c->spacious = heads_have_space(c->hub->head);
     c->confirms = c->spacious && upstreams_confirmed(c->hub->upstreams, upstream);
     n = heads_request(c->hub->head,
@@ -184,7 +185,7 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
     c->body_fresh_bytes = 0;
     if (!c->up.done)
         bodies_take(c, body.len);
-    if (accepts_body(c))
+    if (accepts_body(c, upstream))
         answer_accept(c);
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, body.len);
     return send_first(c, upstream, iov, n, e);

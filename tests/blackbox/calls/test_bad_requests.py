@@ -71,6 +71,13 @@ def test_an_expectation_other_than_continue_is_refused(start):
     assert gateway.request("GET", f"/sessions/{session}").json() == before
     answer = gateway.request("POST", f"/sessions/{session}/v1/chat/completions", good, headers={"Expect": "100-Continue"})
     assert answer.status == 200, answer.text
+    body = json.dumps(good).encode()
+    head = f"POST /sessions/{session}/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as c:    # curl would wait a second, others longer
+        c.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+        assert c.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        c.sendall(body)
+        assert c.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.fixture
