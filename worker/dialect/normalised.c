@@ -215,6 +215,16 @@ struct json tool_call_json(struct arena *a, struct str id, struct str name, stru
     return call;
 }
 
+void spoken_add_text(struct arena *a, struct spoken *s, struct str text, uint32_t at,
+                     struct json *messages)
+{
+    if (text.len > 0 && s->text.len > 0 && !s->answer.len && at == s->text_end)
+        spoken_flush(a, s, messages);
+    grown_add(a, &s->text, text);
+    s->any = true;
+    s->text_end = at + 1;
+}
+
 void spoken_flush(struct arena *a, struct spoken *s, struct json *messages)
 {
     struct json m;

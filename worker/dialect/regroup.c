@@ -136,8 +136,8 @@ static bool same_words(struct joining *j, struct str s, struct str t)
 
 /* Reports whether `part` is the text of the answer, or a thought alone, which is the answer's. m
  * has the answer's calls. A part is not the answer's if the answer follows an equal message. */
-static bool is_part(struct joining *j, const struct json *part, const struct json *m,
-                    struct str answer)
+static bool belongs_to_answer(struct joining *j, const struct json *part, const struct json *m,
+                              struct str answer)
 {
     const struct json *all = j->owner.message(j->owner.ctx, answer);
     const struct json *before = j->owner.before(j->owner.ctx, answer);
@@ -166,7 +166,7 @@ static struct json make_message(struct arena *a, struct str text, struct str tho
 }
 
 /* Returns m with the text and the thought of the message before it. */
-static struct json join_part(struct arena *a, const struct json *part, const struct json *m)
+static struct json join_two(struct arena *a, const struct json *part, const struct json *m)
 {
     struct str text = content_of(part), had = thought_of(part), more = thought_of(m);
     struct grown thought = {0};
@@ -189,14 +189,14 @@ static void begin_change(struct joining *j, const struct json *messages, uint32_
 
 /* Joins message i, which has an answer's calls, to the messages before it that are its answer's.
  * `bare` is the number of bare messages before it. Returns false if none is. */
-static bool join_parts(struct joining *j, const struct json *messages, uint32_t i, uint32_t bare,
-                       struct str answer)
+static bool join_bare(struct joining *j, const struct json *messages, uint32_t i, uint32_t bare,
+                      struct str answer)
 {
     struct json m = messages->items[i];
     uint32_t n = 0;
 
-    while (n < bare && is_part(j, &messages->items[i - n - 1], &m, answer)) {
-        m = join_part(j->a, &messages->items[i - n - 1], &m);
+    while (n < bare && belongs_to_answer(j, &messages->items[i - n - 1], &m, answer)) {
+        m = join_two(j->a, &messages->items[i - n - 1], &m);
         n++;
     }
     if (n == 0)
@@ -249,7 +249,7 @@ static const struct json *join_texts(struct arena *a, const struct json *message
 
         if (g.calls && (bare > 0 || splits))
             answer = find_issuer(&g, owner);
-        if (!(answer.len && bare > 0 && join_parts(&j, messages, i, bare, answer)) &&
+        if (!(answer.len && bare > 0 && join_bare(&j, messages, i, bare, answer)) &&
             !(answer.len && splits && split_answers(&j, messages, i, answer)) && j.changes)
             json_push(a, &j.out, messages->items[i]);
         bare = is_bare(&g) ? bare + 1 : 0;

@@ -113,12 +113,18 @@ struct spoken {
     struct json calls;
     bool any;          /* a block or an item was added */
     struct str answer; /* id of the answer that its items name; absent: none */
+    uint32_t text_end; /* index after the last text's item */
 };
 
 static inline void spoken_init(struct spoken *s)
 {
     *s = (struct spoken){.calls = {.kind = JSON_ARRAY}};
 }
+
+/* Adds the text of item `at`. Flushes before if the item before it is a text as well and the items
+ * name no answer: an answer has no two texts in sequence. */
+void spoken_add_text(struct arena *a, struct spoken *s, struct str text, uint32_t at,
+                     struct json *messages);
 
 /* Appends the turn to messages if it is not empty, and resets *s. */
 void spoken_flush(struct arena *a, struct spoken *s, struct json *messages);

@@ -46,8 +46,7 @@ struct responses_reader {
     bool compacts;               /* the input ends with a compaction_trigger */
     struct spoken spoken;
     struct references references;
-    uint32_t at;         /* index of the current item in input, for errors */
-    uint32_t after_text; /* index after the last text of the assistant that names no answer */
+    uint32_t at; /* index of the current item in input, for errors */
     struct err *e;
 };
 
@@ -258,19 +257,6 @@ static int read_output(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Adds a text of the assistant. An answer has no two texts in sequence, so the second one is a
- * different answer's, unless the items name one. */
-static void add_text(struct responses_reader *r, struct str text)
-{
-    if (!r->spoken.answer.len) {
-        if (text.len > 0 && r->spoken.text.len > 0 && r->at == r->after_text)
-            spoken_flush(r->a, &r->spoken, r->messages);
-        r->after_text = r->at + 1;
-    }
-    grown_add(r->a, &r->spoken.text, text);
-    r->spoken.any = true;
-}
-
 /* Reads a message. An assistant's message joins the turn; other messages end it. */
 static int read_item_message(struct responses_reader *r, const struct json *item)
 {
@@ -289,7 +275,7 @@ static int read_item_message(struct responses_reader *r, const struct json *item
     if (content_text(r->a, content, path, assistant, &text, r->e))
         return -1;
     if (assistant) {
-        add_text(r, json_string(&text));
+        spoken_add_text(r->a, &r->spoken, json_string(&text), r->at, r->messages);
         return 0;
     }
     text = content_alone(text);
