@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/base/vec.h"
 #include "common/proc/ids.h"
 
 enum { ID_MAX = 128, NAME_MAX_BYTES = 40 + ID_MAX };
@@ -27,6 +26,13 @@ enum { ID_MAX = 128, NAME_MAX_BYTES = 40 + ID_MAX };
 struct noted {
     uint32_t index; /* worker index in the session's id, which names the journal */
     uint64_t brief; /* brief of the call */
+};
+
+/* An entry of deliveries.arrived: a session, and the briefs of its calls whose answers arrived. */
+struct delivery_note {
+    struct buf briefs;
+    size_t id_len;
+    char id[];
 };
 
 enum chain_kind { CHAIN_BODY, CHAIN_KEY, CHAIN_KINDS };
@@ -244,31 +250,51 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
     d->n++;
 }
 
+/* Adds the call to the note of its session. */
+static void add_to_note(struct deliveries *d, struct str session_id, uint64_t brief)
+{
+    struct delivery_note *note = map_get(&d->arrived, session_id);
+
+    if (!note) {
+        note = mem_zalloc(sizeof(*note) + session_id.len);
+        note->id_len = session_id.len;
+        memcpy(note->id, session_id.p, session_id.len);
+        (void)map_set(&d->arrived, str_of(note->id, note->id_len), note);
+    }
+    buf_add(&note->briefs, &brief, sizeof(brief));
+}
+
 /* Does nothing if the delivery is not known any longer. */
 void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                       uint64_t call)
 {
     uint64_t brief = brief_of(session_id, hash, call);
     struct delivery *v = map_get(&d->by_brief, brief_key(&brief));
-    struct noted note = {.brief = brief};
+    struct noted noted = {.brief = brief};
 
     if (!v)
         return;
-    (void)ids_parse(session_id, &note.index);
+    (void)ids_parse(session_id, &noted.index);
     if (d->as_records)
-        *vec_push(&d->arrived) =
-            (struct delivery_note){mem_strndup(session_id.p, session_id.len), brief};
+        add_to_note(d, session_id, brief);
     else
-        buf_add(&d->notes, &note, sizeof(note));
+        buf_add(&d->notes, &noted, sizeof(noted));
     forget_delivery(d, v);
 }
 
-bool deliveries_take_note(struct deliveries *d, struct delivery_note *ret)
+void deliveries_take_notes(struct deliveries *d, delivery_note_fn fn, void *ctx)
 {
-    if (d->arrived.n == 0)
-        return false;
-    *ret = vec_pop(&d->arrived);
-    return true;
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&d->arrived, &at));) {
+        struct delivery_note *note = slot->value;
+
+        if (fn)
+            fn(ctx, str_of(note->id, note->id_len), buf_str(&note->briefs));
+        buf_done(&note->briefs);
+        free(note);
+    }
+    map_done(&d->arrived);
 }
 
 /* Removes the notes that it writes. */
@@ -330,9 +356,7 @@ void deliveries_done(struct deliveries *d)
 
     while ((v = to_forget(d)))
         forget_delivery(d, v);
-    while (d->arrived.n > 0)
-        free(vec_pop(&d->arrived).session);
-    vec_done(&d->arrived);
+    deliveries_take_notes(d, NULL, NULL);
     map_done(&d->by_request);
     map_done(&d->by_brief);
     map_done(&d->by_session);

@@ -19,12 +19,6 @@ enum { DELIVERY_MAX = 65536, DELIVERY_CLASSES = 17 };
 
 struct delivery;
 
-/* An answer that has arrived. */
-struct delivery_note {
-    char *session; /* owned */
-    uint64_t brief;
-};
-
 struct deliveries {
     struct map by_request; /* session, hash, and maybe key -> struct delivery_chain */
     struct map by_brief;   /* brief -> struct delivery */
@@ -36,11 +30,9 @@ struct deliveries {
     size_t n;
     struct buf notes; /* struct noted: arrived answers that no journal has yet */
     bool as_records;  /* in a fleet: notes are records of their sessions */
-
-    struct {
-        struct delivery_note *at;
-        size_t n, cap;
-    } arrived; /* as_records: arrived answers that are not recorded yet */
+    /* as_records: id -> struct delivery_note, of sessions with arrived answers that no record has
+     */
+    struct map arrived;
 };
 
 /* Remembers that the answer of this call is committed and not delivered yet. key: its
@@ -67,9 +59,11 @@ uint64_t delivery_call(const struct delivery *v);
  * crash these notes show which replayed commits had reached their clients. */
 void deliveries_write_note(struct deliveries *d, uint32_t index, struct buf *note);
 
-/* as_records: returns the next arrived answer, whose session id the caller frees. Returns false if
- * there are no more. */
-bool deliveries_take_note(struct deliveries *d, struct delivery_note *ret);
+/* as_records: calls fn with each session that has arrived answers, and with the payload of its
+ * note; then forgets these answers. fn (or NULL) must not change the
+ * deliveries. */
+typedef void (*delivery_note_fn)(void *ctx, struct str session_id, struct str note);
+void deliveries_take_notes(struct deliveries *d, delivery_note_fn fn, void *ctx);
 
 /* Applies a replayed note. A note follows the commits that it names. */
 void deliveries_replay(struct deliveries *d, struct str note);

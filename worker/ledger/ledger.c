@@ -7,8 +7,6 @@
 
 #include "worker/ledger/ledger.h"
 
-#include <stdlib.h>
-
 #include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
@@ -23,7 +21,7 @@
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
 
-enum { DELIVERIES_MAX = 64 /* records of arrived answers, written at once */ };
+enum { DELIVERIES_MAX = 128 /* records of arrived answers, written at once */ };
 
 static struct journal *journal_of(const struct ledger *l, struct str session_id)
 {
@@ -56,12 +54,12 @@ void ledger_replay_delivery(struct ledger *l, struct str record)
 {
     struct session_request q;
     struct str id;
-    uint64_t brief;
+    struct str briefs;
 
     if (session_record_commits(record, &id, &q))
         ledger_open_delivery(l, id, q.body_hash, q.key, q.call);
-    else if (session_record_delivered(record, &brief))
-        deliveries_replay(l->deliveries, str_of((const char *)&brief, sizeof(brief)));
+    else if (session_record_delivered(record, &briefs))
+        deliveries_replay(l->deliveries, briefs);
 }
 
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
@@ -83,10 +81,11 @@ static void note_record(struct ledger *l, const struct place_journal *place, str
         second_copy_add(l->copy, place->index, session_id, record, (uint32_t)(records - 1));
 }
 
-/* Records that an answer has arrived, for the next owner of the place in a fleet. No request waits
- * for the record. If it cannot be written, the next owner may send the recorded answer again. */
-static void record_delivery(struct ledger *l, struct str session_id, uint64_t brief)
+/* Records that answers have arrived, for the next owner of the place in a fleet. No request waits
+ * for the record. If it cannot be written, the next owner may send the recorded answers again. */
+static void record_deliveries(void *ctx, struct str session_id, struct str briefs)
 {
+    struct ledger *l = ctx;
     const struct place_journal *place = places_find(l->residency->places, session_id);
     struct buf record = {0};
     struct err e = {0};
@@ -95,7 +94,7 @@ static void record_delivery(struct ledger *l, struct str session_id, uint64_t br
     if (!session_find_any(l->residency->store, session_id, &ended) ||
         second_copy_check(l->copy, place->index, session_id, &e))
         return;
-    session_delivered_record(session_id, brief, clock_wall_ms(), &record);
+    session_delivered_record(session_id, briefs, clock_wall_ms(), &record);
     if (journal_append(place->journal, session_id, buf_str(&record), NULL, NULL, &e) < 0) {
         log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
     } else {
@@ -109,12 +108,8 @@ static void record_delivery(struct ledger *l, struct str session_id, uint64_t br
 void ledger_write_deliveries(struct ledger *l)
 {
     const struct places *p = l->residency->places;
-    struct delivery_note note;
 
-    while (deliveries_take_note(l->deliveries, &note)) {
-        record_delivery(l, str_cstr(note.session), note.brief);
-        free(note.session);
-    }
+    deliveries_take_notes(l->deliveries, record_deliveries, l);
     for (size_t i = 0; i < p->n && l->deliveries->notes.len > 0; i++)
         write_note_to(l, p->at[i].journal, p->at[i].index);
     if (p->n > 0 && l->deliveries->notes.len > 0)

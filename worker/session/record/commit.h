@@ -66,7 +66,8 @@
  *                       fleet's store lacks it (--fleet-rows off)
  *     RECORD_LOGPROBS   weight version checkpoint n, n floats (NaN: none) of a trainer, for an
  *                       answer
- *     RECORD_DELIVERED  a call's brief (delivery.h); its answer has arrived. Only in a fleet
+ *     RECORD_DELIVERED  briefs of calls (delivery.h) to the end; their answers have arrived. Older
+ *                       nodes read the first. Only in a fleet
  *     RECORD_DOUBT      times (8 8) between which records may be missing: a node was lost together
  *                       with the newest records of the fleet's store
  *     RECORD_SINK       state, options; an export must be delivered to the sinks, or is in their

@@ -141,21 +141,21 @@ void session_exported_record(struct session *s, uint64_t now_ms, struct buf *rec
     record_begin(record, RECORD_EXPORTED, s->id, now_ms);
 }
 
-void session_delivered_record(struct str id, uint64_t brief, uint64_t now_ms, struct buf *record)
+void session_delivered_record(struct str id, struct str briefs, uint64_t now_ms, struct buf *record)
 {
     record_begin(record, RECORD_DELIVERED, id, now_ms);
-    record_put_u64(record, brief);
+    buf_add_str(record, briefs);
 }
 
-bool session_record_delivered(struct str record, uint64_t *ret_brief)
+bool session_record_delivered(struct str record, struct str *ret_briefs)
 {
     struct record_in r = record_in_of(record);
     struct record_head h;
 
     if (!record_read_head(&r, &h) || h.type != RECORD_DELIVERED)
         return false;
-    *ret_brief = record_u64(&r);
-    return !r.bad;
+    *ret_briefs = str_of(r.p, (size_t)(r.end - r.p));
+    return true;
 }
 
 /* --- applying --- */

@@ -322,11 +322,12 @@ bool session_needs_doubt(const struct session *s, uint64_t since_ms, uint64_t un
 void session_doubt_record(struct str id, uint64_t since_ms, uint64_t until_ms, uint64_t now_ms,
                           struct buf *record);
 
-/* Writes the record that the answer of a call has arrived; the brief names the call. */
-void session_delivered_record(struct str id, uint64_t brief, uint64_t now_ms, struct buf *record);
+/* Writes the record that answers have arrived; the briefs, 8 bytes each, name their calls. */
+void session_delivered_record(struct str id, struct str briefs, uint64_t now_ms,
+                              struct buf *record);
 
-/* Reports whether it is such a record, and of which call. */
-bool session_record_delivered(struct str record, uint64_t *ret_brief);
+/* Reports whether it is such a record, and of which calls. ret_briefs points into the record. */
+bool session_record_delivered(struct str record, struct str *ret_briefs);
 
 /* Returns false if no answer waits for such a record, so that its loss is not the loss of anything
  * that was answered. */

@@ -2,6 +2,7 @@
 
 #include "costs.h"
 #include "testing.h"
+#include "worker/session/store/session.h"
 
 static const struct str NO_KEY = {0};
 
@@ -77,6 +78,38 @@ TEST(delivery, notes_carry_over_a_restart)
     cr_assert_eq(missing(&after, A, hash), 1);
     buf_done(&note);
     buf_done(&others);
+    deliveries_done(&before);
+    deliveries_done(&after);
+}
+
+/* Writes the note of a session as its record, and replays that. */
+static void replay_record(void *after, struct str id, struct str note)
+{
+    struct buf record = {0};
+    struct str briefs;
+
+    session_delivered_record(id, note, 0, &record);
+    cr_assert(session_record_delivered(buf_str(&record), &briefs));
+    deliveries_replay(after, briefs);
+    buf_done(&record);
+}
+
+TEST(delivery, in_a_fleet_one_record_names_all_answers_of_a_session)
+{
+    struct deliveries before = {.as_records = true}, after = {0};
+    const uint64_t hash[2] = {5, 6};
+
+    for (uint64_t i = 0; i < 4; i++) {
+        deliveries_open(&before, i < 3 ? A : B, hash, NO_KEY, i);
+        deliveries_open(&after, i < 3 ? A : B, hash, NO_KEY, i);
+        if (i != 1)
+            deliveries_close(&before, i < 3 ? A : B, hash, i);
+    }
+    cr_assert_eq(before.arrived.n, 2);
+    deliveries_take_notes(&before, replay_record, &after);
+    cr_assert_eq(before.arrived.n, 0);
+    cr_assert_eq(after.n, 1);
+    cr_assert_eq(missing(&after, A, hash), 1);
     deliveries_done(&before);
     deliveries_done(&after);
 }
