@@ -53,7 +53,7 @@ static void on_restored(void *ctx, const struct store_answer *a)
 
 /* --- claims that the store has lost --- */
 
-static void on_told(void *ctx, const struct store_answer *a)
+static void on_reported(void *ctx, const struct store_answer *a)
 {
     struct restored_place *r = ctx;
     struct seen_place *p = r->k->ending ? NULL : fleet_view_place(&r->k->view, r->index);
@@ -69,7 +69,7 @@ static void on_told(void *ctx, const struct store_answer *a)
 
 /* A failover may lose a claim and what was recorded under it. If its owner is lost, too, whichever
  * node takes the place marks its sessions: it may not have seen that claim. */
-static void tell_lost_claims(struct fleet_keeper *k)
+static void report_lost_claims(struct fleet_keeper *k)
 {
     struct map_slot *slot;
 
@@ -88,13 +88,13 @@ static void tell_lost_claims(struct fleet_keeper *k)
         r = mem_zalloc(sizeof(*r));
         *r = (struct restored_place){k, p->index, p->newest};
         *vec_push(&k->claims) = p->index;
-        store_claim(k->store, &claim, (struct store_call){on_told, r});
+        store_claim(k->store, &claim, (struct store_call){on_reported, r});
     }
 }
 
 /* --- places --- */
 
-static void restore_place(struct fleet_keeper *k, const struct seen_place *gone)
+static void restore_entry(struct fleet_keeper *k, const struct seen_place *gone)
 {
     struct restored_place *r = mem_zalloc(sizeof(*r));
     const struct store_claim claim = {.place = gone->index,
@@ -138,7 +138,7 @@ void forgotten_restore(struct fleet_keeper *k)
     VEC(struct seen_place *) settled = {0};
     struct map_slot *slot;
 
-    tell_lost_claims(k);
+    report_lost_claims(k);
     for (size_t at = 0; (slot = map_next(&k->view.gone, &at));) {
         struct seen_place *gone = slot->value;
         uint64_t since_ms = MAX_OF(gone->gone_ms, k->view.unbroken_ms);
@@ -147,7 +147,7 @@ void forgotten_restore(struct fleet_keeper *k)
             *vec_push(&settled) = gone;
         else if (k->view.unbroken_ms > 0 && now_ms >= since_ms + k->lease_ms / 2 &&
                  is_restorable(k, gone))
-            restore_place(k, gone);
+            restore_entry(k, gone);
     }
     for (size_t i = 0; i < settled.n; i++)
         fleet_view_drop_gone(&k->view, settled.at[i]);

@@ -4,9 +4,8 @@
  * trajectory_index, trajectories (their number in the session), format "msgpack", then data. An
  * entry larger than --sink-inline-max has node, file, offset and length of the spooled export
  * instead of data. Settled groups go to the stream NAME:groups. Only this file uses hiredis.
- *
- * hiredis copies a command twice, and moves the rest of its bytes after each write. So it gets only
- * what precedes long data, which is then written here in pieces, without a copy.
+ * It copies a command twice, and moves the rest of its bytes after each write. So it gets only what
+ * precedes long data, which is then written here in pieces, without a copy.
  */
 #include <errno.h>
 #include <hiredis/async.h>
@@ -50,12 +49,10 @@ struct redis {
     char node[256];       /* name of this host, on which pointed files are */
     redisAsyncContext *ac;
     struct loop_timer stall;
-    char *session_id;   /* session whose trajectories `acked` counts */
-    size_t next, acked; /* trajectories passed to hiredis; trajectories that Redis acknowledged */
-    uint64_t window;    /* bytes passed to hiredis but not acknowledged */
-    /* Long data of the entry that was passed last, not written yet, and the end of its line. No
-     * other entry is passed meanwhile. */
-    struct str data, end;
+    char *session_id;     /* session whose trajectories `acked` counts */
+    size_t next, acked;   /* trajectories passed to hiredis; trajectories that Redis acknowledged */
+    uint64_t window;      /* bytes passed to hiredis but not acknowledged */
+    struct str data, end; /* of the last entry: long data not yet written, and its end */
 };
 
 /* --- the connection on our loop --- */
@@ -473,15 +470,14 @@ static void write_data(struct redis *r)
     struct redis_wire *w = r->ac->ev.data;
     ssize_t n = send(r->ac->c.fd, r->data.p, MIN_OF(r->data.len, (size_t)PIECE_MAX), MSG_NOSIGNAL);
 
-    if (n < 0 && errno != EAGAIN && errno != EINTR)
-        fail_file(r, strerror(errno));
-    if (n < 0)
+    if (n < 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            fail_file(r, strerror(errno));
         return;
+    }
     r->data = str_sub(r->data, (size_t)n, SIZE_MAX);
-    if (r->data.len > 0)
-        return;
-    r->data = r->end;
-    r->end = (struct str){0};
+    if (r->data.len == 0)
+        r->data = r->end, r->end = (struct str){0};
     if (r->data.len > 0)
         return;
     wire_set_mask(w, w->mask & ~LOOP_OUT);
