@@ -25,9 +25,10 @@ bool str_eq_nocase(struct str a, struct str b)
 
 size_t str_index(struct str s, const char *const *texts, size_t n)
 {
+    char first = s.len ? s.p[0] : '\0'; /* most texts differ in it */
     size_t i = 0;
 
-    while (i < n && !str_eq_c(s, texts[i]))
+    while (i < n && !(texts[i][0] == first && str_eq_c(s, texts[i])))
         i++;
     return i;
 }

@@ -20,7 +20,7 @@ static bool needs_growth(uint32_t n)
 void json_push(struct arena *a, struct json *array, struct json item)
 {
     if (needs_growth(array->n)) {
-        struct json *more = arena_calloc(a, array->n ? (size_t)array->n * 2 : 4, sizeof(*more));
+        struct json *more = arena_alloc(a, (array->n ? (size_t)array->n * 2 : 4) * sizeof(*more));
 
         if (array->n)
             memcpy(more, array->items, array->n * sizeof(*more));
@@ -29,17 +29,17 @@ void json_push(struct arena *a, struct json *array, struct json item)
     array->items[array->n++] = item;
 }
 
-void json_put(struct arena *a, struct json *object, const char *key, struct json value)
+void json_put_str(struct arena *a, struct json *object, struct str key, struct json value)
 {
     if (needs_growth(object->n)) {
         struct json_member *more =
-            arena_calloc(a, object->n ? (size_t)object->n * 2 : 4, sizeof(*more));
+            arena_alloc(a, (object->n ? (size_t)object->n * 2 : 4) * sizeof(*more));
 
         if (object->n)
             memcpy(more, object->members, object->n * sizeof(*more));
         object->members = more;
     }
-    object->members[object->n++] = (struct json_member){json_make_string(str_cstr(key)), value};
+    object->members[object->n++] = (struct json_member){json_make_string(key), value};
 }
 
 const struct json *json_keep(struct arena *a, struct json v)

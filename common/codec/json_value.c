@@ -8,63 +8,15 @@
 #include "common/codec/json.h"
 #include "common/codec/json_number.h"
 
-enum { SHORT_KEY = 16 };
-
-/* Reports whether n bytes are equal; n is at most SHORT_KEY. Makes no call, because each request
- * looks up hundreds of members. The two loads of a side may overlap. */
-static inline bool is_same_short(const char *a, const char *b, size_t n)
-{
-    uint64_t a8[2], b8[2];
-    uint32_t a4[2], b4[2];
-
-    if (n >= 8) {
-        memcpy(&a8[0], a, 8);
-        memcpy(&b8[0], b, 8);
-        memcpy(&a8[1], a + n - 8, 8);
-        memcpy(&b8[1], b + n - 8, 8);
-        return ((a8[0] ^ b8[0]) | (a8[1] ^ b8[1])) == 0;
-    }
-    if (n >= 4) {
-        memcpy(&a4[0], a, 4);
-        memcpy(&b4[0], b, 4);
-        memcpy(&a4[1], a + n - 4, 4);
-        memcpy(&b4[1], b + n - 4, 4);
-        return ((a4[0] ^ b4[0]) | (a4[1] ^ b4[1])) == 0;
-    }
-    return n == 0 || (a[0] == b[0] && a[n / 2] == b[n / 2] && a[n - 1] == b[n - 1]);
-}
-
-static inline bool is_short_key(const struct json *k, struct str key)
-{
-    return k->n == key.len && is_same_short(k->text, key.p, key.len);
-}
-
-/* Reports whether a member's key is `key`. Compares length and first byte first, in which most keys
- * differ. */
 static inline bool has_key(const struct json *k, struct str key)
 {
-    if (key.len <= SHORT_KEY)
-        return is_short_key(k, key);
-    return k->n == key.len && k->text[0] == key.p[0] && memcmp(k->text, key.p, key.len) == 0;
-}
-
-/* Looks up a key of any length. */
-static const struct json *get_long(const struct json *v, struct str key)
-{
-    for (size_t i = 0; i < v->n; i++)
-        if (has_key(&v->members[i].key, key))
-            return &v->members[i].value;
-    return NULL;
+    return k->n == key.len && bytes_eq(k->text, key.p, key.len);
 }
 
 const struct json *json_get_str(const struct json *v, struct str key)
 {
-    if (!json_is(v, JSON_OBJECT))
-        return NULL;
-    if (key.len > SHORT_KEY)
-        return get_long(v, key);
-    for (size_t i = 0; i < v->n; i++)
-        if (is_short_key(&v->members[i].key, key))
+    for (size_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++)
+        if (has_key(&v->members[i].key, key))
             return &v->members[i].value;
     return NULL;
 }

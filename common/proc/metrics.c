@@ -277,9 +277,9 @@ void metrics_observe_us(struct metrics_page *page, enum metric id, uint64_t micr
 
 enum metric_label_STATUS metrics_status(int status)
 {
-    char text[16];
+    char text[] = {(char)('0' + status / 100), (char)('0' + status / 10 % 10),
+                   (char)('0' + status % 10), '\0'};
 
-    (void)snprintf(text, sizeof(text), "%d", status);
     for (unsigned i = 0; i < METRIC_STATUS_OTHER; i++) {
         if (strcmp(texts_STATUS[i], text) == 0)
             return (enum metric_label_STATUS)i;

@@ -171,7 +171,7 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
     if (read_content(a, json_get(v, "content"), at, true, &content, e) ||
         read_refusal(a, v, at, &content, e))
         return -1;
-    *ret = json_message(a, "assistant", content);
+    *ret = json_message(a, STR("assistant"), content);
     if (!json_is(thought, JSON_STRING))
         thought = json_get(v, "reasoning");
     if (json_is(thought, JSON_STRING) && thought->n)
@@ -210,7 +210,7 @@ static int read_tool_result(struct arena *a, const struct json *v, uint32_t at, 
         return field_call_text(path_at(path, "messages[%u].tool_call_id", at), id, e);
     if (read_content(a, json_get(v, "content"), at, false, &content, e))
         return -1;
-    *ret = json_message(a, "tool", content);
+    *ret = json_message(a, STR("tool"), content);
     if (id.p)
         json_put(a, ret, "tool_call_id", json_make_string(id));
     return 0;
@@ -227,7 +227,7 @@ static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct
         return field_fail(e, "is missing", "messages[%u].content", at);
     if (read_content(a, content, at, false, &text, e))
         return -1;
-    *ret = json_message(a, arena_cstr(a, json_string(json_get(v, "role"))), text);
+    *ret = json_message(a, json_string(json_get(v, "role")), text);
     return 0;
 }
 

@@ -73,7 +73,7 @@ static void flush_user(struct messages_reader *r, struct json *parts)
 {
     if (!parts->n)
         return;
-    json_push(r->a, &r->messages, json_message(r->a, "user", content_alone(*parts)));
+    json_push(r->a, &r->messages, json_message(r->a, STR("user"), content_alone(*parts)));
     *parts = json_empty(JSON_ARRAY);
 }
 
@@ -116,7 +116,7 @@ static int read_result(struct messages_reader *r, const struct json *block,
         return -1;
     content = content_alone(content);
     flush_user(r, parts);
-    m = json_message(a, "tool", content);
+    m = json_message(a, STR("tool"), content);
     json_put(a, &m, "tool_call_id", json_make_string(id));
     json_push(a, &r->messages, m);
     return 0;
@@ -161,7 +161,7 @@ static int read_user(struct messages_reader *r, const struct json *content, uint
     struct err *e = r->e;
 
     if (json_is(content, JSON_STRING)) {
-        json_push(r->a, &r->messages, json_message(r->a, "user", *content));
+        json_push(r->a, &r->messages, json_message(r->a, STR("user"), *content));
         return 0;
     }
     if (!json_is(content, JSON_ARRAY))
@@ -310,7 +310,7 @@ static int read_anthropic_message(struct messages_reader *r, const struct json *
     path_at(path, "messages[%u].content", i);
     if (read_system(r, content, path, &text))
         return -1;
-    json_push(r->a, &r->messages, json_message(r->a, arena_cstr(r->a, role), text));
+    json_push(r->a, &r->messages, json_message(r->a, role, text));
     return 0;
 }
 
@@ -329,7 +329,7 @@ static int read_anthropic_messages(struct messages_reader *r, const struct json 
         if (read_system(r, system, "system", &text))
             return -1;
         if (text.n)
-            json_push(r->a, &r->messages, json_message(r->a, "system", text));
+            json_push(r->a, &r->messages, json_message(r->a, STR("system"), text));
     }
     for (uint32_t i = 0; i < list->n; i++)
         if (read_anthropic_message(r, &list->items[i], i))

@@ -6,11 +6,11 @@
 #include "worker/dialect/request_fields.h"
 
 /* Makes {"role", "content"}. Every normalised message begins with these members in this order. */
-struct json json_message(struct arena *a, const char *role, struct json content)
+struct json json_message(struct arena *a, struct str role, struct json content)
 {
     struct json m = json_empty(JSON_OBJECT);
 
-    json_put(a, &m, "role", json_make_string(str_cstr(role)));
+    json_put(a, &m, "role", json_make_string(role));
     json_put(a, &m, "content", content);
     return m;
 }
@@ -230,7 +230,7 @@ void spoken_flush(struct arena *a, struct spoken *s, struct json *messages)
     struct json m;
 
     if (s->any) {
-        m = json_message(a, "assistant", json_make_string(grown_str(&s->text)));
+        m = json_message(a, STR("assistant"), json_make_string(grown_str(&s->text)));
         if (s->thought.len)
             json_put(a, &m, "reasoning_content", json_make_string(grown_str(&s->thought)));
         if (s->calls.n)

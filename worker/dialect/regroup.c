@@ -155,7 +155,7 @@ static struct json make_message(struct arena *a, struct str text, struct str tho
                                 const struct json *m)
 {
     static const char *const made[] = {"role", "content", THOUGHT};
-    struct json ret = json_message(a, "assistant", json_make_string(text));
+    struct json ret = json_message(a, STR("assistant"), json_make_string(text));
 
     if (thought.len)
         json_put(a, &ret, THOUGHT, json_make_string(thought));

@@ -290,7 +290,7 @@ static int request_sampling_as(struct arena *a, const char *name, const struct j
     for (uint32_t i = 0; i < req->sampling_given->n; i++) {
         const struct json_member *m = &req->sampling_given->members[i];
 
-        json_put(a, all, arena_cstr(a, json_string(&m->key)), m->value);
+        json_put_str(a, all, json_string(&m->key), m->value);
     }
     json_put(a, all, name, *v);
     req->sampling_given = all;
@@ -381,8 +381,7 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
     if (effort->kind != JSON_STRING)
         return err_field(e, effort_path, "%s must be a string", effort_path);
     for (uint32_t i = 0; kwargs && i < kwargs->n; i++)
-        json_put(a, &all, arena_cstr(a, json_string(&kwargs->members[i].key)),
-                 kwargs->members[i].value);
+        json_put_str(a, &all, json_string(&kwargs->members[i].key), kwargs->members[i].value);
     if (!json_get(kwargs, "reasoning_effort"))
         json_put(a, &all, "reasoning_effort", *effort);
     req->chat->kwargs = json_keep(a, all);

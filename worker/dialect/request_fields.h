@@ -34,7 +34,7 @@ int field_call_text(const char *path, struct str text, struct err *e);
 /* --- building --- */
 
 /* Makes a normalised message: {"role", "content"}. Further members follow. */
-struct json json_message(struct arena *a, const char *role, struct json content);
+struct json json_message(struct arena *a, struct str role, struct json content);
 
 /* --- parts shared by the dialects --- */
 

@@ -50,11 +50,11 @@ struct responses_reader {
     struct err *e;
 };
 
-static const char summarise[] =
+static const struct str summarise = STR_LIT(
     "This conversation is about to be replaced by a summary, and whoever goes on will know nothing "
     "else of it. Write that summary now: what was asked for and by which rules, what has been "
     "found out and decided and why, what was changed (exact names, paths and commands), what is "
-    "still to be done and what comes next. Write the summary alone, and call no tools.";
+    "still to be done and what comes next. Write the summary alone, and call no tools.");
 
 static const char compacted[] =
     "The conversation before this was replaced by the following summary of it:";
@@ -97,7 +97,7 @@ static void push_summary(struct responses_reader *r, struct str summary)
     struct str text = arena_printf(r->a, "%s\n\n%.*s", compacted, (int)summary.len, summary.p);
 
     spoken_flush(r->a, &r->spoken, r->messages);
-    json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(text)));
+    json_push(r->a, r->messages, json_message(r->a, STR("user"), json_make_string(text)));
 }
 
 /* Begins an item of that answer: items of two stored answers make two messages. Looks up an answer
@@ -222,7 +222,7 @@ static void push_result(struct responses_reader *r, struct str id, struct json c
     struct json m;
 
     spoken_flush(r->a, &r->spoken, r->messages);
-    m = json_message(r->a, "tool", content);
+    m = json_message(r->a, STR("tool"), content);
     json_put(r->a, &m, "tool_call_id", json_make_string(id));
     json_push(r->a, r->messages, m);
 }
@@ -280,7 +280,7 @@ static int read_item_message(struct responses_reader *r, const struct json *item
     }
     text = content_alone(text);
     spoken_flush(r->a, &r->spoken, r->messages);
-    json_push(r->a, r->messages, json_message(r->a, arena_cstr(r->a, role), text));
+    json_push(r->a, r->messages, json_message(r->a, role, text));
     return 0;
 }
 
@@ -295,7 +295,7 @@ static int read_added_tools(struct responses_reader *r, const struct json *item)
         return -1;
     spoken_flush(r->a, &r->spoken, r->messages);
     if (text.n)
-        json_push(r->a, r->messages, json_message(r->a, "developer", text));
+        json_push(r->a, r->messages, json_message(r->a, STR("developer"), text));
     return 0;
 }
 
@@ -353,7 +353,7 @@ static int read_agent(struct responses_reader *r, const struct json *item)
     spoken_flush(r->a, &r->spoken, r->messages);
     if (text.len)
         json_push(r->a, r->messages,
-                  json_message(r->a, "user", json_make_string(grown_str(&text))));
+                  json_message(r->a, STR("user"), json_make_string(grown_str(&text))));
     return 0;
 }
 
@@ -447,7 +447,7 @@ bool responses_compacts(const struct json *body)
 static int read_items(struct responses_reader *r, const struct json *input)
 {
     if (json_is(input, JSON_STRING)) {
-        json_push(r->a, r->messages, json_message(r->a, "user", *input));
+        json_push(r->a, r->messages, json_message(r->a, STR("user"), *input));
         return 0;
     }
     if (!json_is(input, JSON_ARRAY))
@@ -464,7 +464,7 @@ static int read_items(struct responses_reader *r, const struct json *input)
  * with tokens that the engine has cached, but must not be called. */
 static void ask_for_summary(struct responses_reader *r, struct chat_request *req)
 {
-    json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(str_cstr(summarise))));
+    json_push(r->a, r->messages, json_message(r->a, STR("user"), json_make_string(summarise)));
     req->tool_choice = CHOICE_NONE;
     request_compacts(r->a, req);
 }
@@ -509,7 +509,7 @@ static int read_instructions(struct responses_reader *r, const struct json *body
         return -1;
     if (!text.len || begins_with_instructions(r->messages, text))
         return 0;
-    json_push(r->a, &all, json_message(r->a, "system", json_make_string(text)));
+    json_push(r->a, &all, json_message(r->a, STR("system"), json_make_string(text)));
     for (uint32_t i = before.len && begins_with_instructions(r->messages, before);
          i < r->messages->n; i++)
         json_push(r->a, &all, r->messages->items[i]);

@@ -76,5 +76,5 @@ struct chat_request *batch_part_request(struct batch_request *r, uint32_t k, str
 
 const struct json *batch_message(struct arena *a, struct str text)
 {
-    return json_keep(a, json_message(a, "assistant", json_make_string(text)));
+    return json_keep(a, json_message(a, STR("assistant"), json_make_string(text)));
 }

@@ -27,7 +27,10 @@ void record_put_u(struct buf *b, uint64_t v)
 {
     char at[U_BYTES];
 
-    buf_add(b, at, write_u(at, v));
+    if (v < 0x80)
+        buf_add_c(b, (char)v);
+    else
+        buf_add(b, at, write_u(at, v));
 }
 
 void record_put_u64(struct buf *b, uint64_t v)

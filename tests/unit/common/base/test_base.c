@@ -109,6 +109,24 @@ TEST(str, index_of_a_text_in_a_list)
     cr_assert(str_is_one_of(STR("b"), texts, 2) && !str_is_one_of(STR("b"), texts, 1));
 }
 
+TEST(str, each_byte_counts_for_equality)
+{
+    char a[40], b[40];
+
+    for (size_t n = 0; n <= sizeof(a); n++) {
+        memset(a, 'x', sizeof(a));
+        memset(b, 'x', sizeof(b));
+        cr_assert(str_eq(str_of(a, n), str_of(b, n)), "%zu bytes", n);
+        for (size_t i = 0; i < n; i++) {
+            b[i] = 'y';
+            cr_assert_not(str_eq(str_of(a, n), str_of(b, n)), "%zu bytes, byte %zu", n, i);
+            b[i] = 'x';
+        }
+    }
+    cr_assert(str_eq(str_of(NULL, 0), STR("")));
+    cr_assert_not(str_eq(STR("a"), STR("ab")));
+}
+
 TEST(buf, grows_and_consumes)
 {
     struct buf b = {0};
