@@ -23,8 +23,8 @@
 
 /* Adds the parameters that the session (or NULL) replaces by a different value
  * to req->dropped. Locks apply to the session's own engines. */
-static void api_call_note_locked(struct api_call *c, const struct session *s,
-                                 const struct engine_pool *engines)
+static void api_call_add_overruled(struct api_call *c, const struct session *s,
+                                   const struct engine_pool *engines)
 {
     struct arena *a = &c->arena;
     struct json names;
@@ -48,7 +48,7 @@ void api_call_meet_session(struct api_call *c)
     if (!p)
         return;
     api_settle_thinking(env, p, &c->arena, c->dialect->name, c->req);
-    api_call_note_locked(c, s, p);
+    api_call_add_overruled(c, s, p);
 }
 
 static struct str owner_of(void *ctx, struct str call_id)
