@@ -483,6 +483,17 @@ static struct gateway_client *open_client(struct doctor *d, struct gateway_clien
     return c;
 }
 
+/* Reports whether every worker has started. A router answers GET /health before that. */
+static bool all_workers_serve(struct visit *v)
+{
+    int status = ask_gateway(v, "GET", "/health", "");
+    const struct json *workers = v->json ? json_get(v->json, "workers") : NULL;
+    int64_t total = 0, ready = 0;
+
+    return status == 200 && json_to_i64(json_get(workers, "total"), &total) == 0 &&
+           json_to_i64(json_get(workers, "ready"), &ready) == 0 && ready == total;
+}
+
 /* Waits until the gateway serves. Returns false if it does not. */
 static bool await_own(struct visit *v, struct own_gateway *g)
 {
@@ -493,7 +504,7 @@ static bool await_own(struct visit *v, struct own_gateway *g)
     while (lives && !serves && clock_ms() < end) {
         (void)usleep(POLL_US);
         lives = own_gateway_lives(g, &why);
-        serves = lives && ask_gateway(v, "GET", "/health", "") == 200;
+        serves = lives && all_workers_serve(v);
     }
     if (!serves)
         doctor_add(v->d, "call", FINDING_ERROR, "search troubleshooting.md for a word of it",

@@ -191,6 +191,12 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def test_doctor_names_why_a_worker_does_not_start(doctor):
+    """Routers answer before the worker has failed; the cause is reported all the same."""
+    (call,) = doctor(sink="file:/nonexistent/folder", code=1)["call"]
+    assert "cannot make /nonexistent/folder" in call["text"]
+
+
 def test_doctor_finds_who_has_the_port(doctor):
     server = http.server.HTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
