@@ -436,7 +436,7 @@ int roster_load(const char *path, struct roster *ret, struct buf *mistakes)
 
     *ret = (struct roster){0};
     if (file_read(path, ROSTER_FILE_MAX, &text, &e))
-        buf_printf(mistakes, "%s\n", e.text);
+        buf_printf(mistakes, "--runners: %s\n", e.text);
     else
         rc = roster_read(buf_str(&text), path, ret, mistakes);
     buf_done(&text);

@@ -211,7 +211,7 @@ static int add_answers(struct support_bundle *s, struct err *e)
             rc = add_file(s, all[i][1], buf_str(&text), e);
             buf_done(&text);
         } else if (status == 0) {
-            buf_printf(&s->left_out, "%s: %s: %.*s\n", all[i][1], o.url,
+            buf_printf(&s->left_out, "%s: %.*s\n", all[i][1],
                        (int)MIN_OF(answer.len, (size_t)ANSWER_SHOWN), answer.p);
         } else {
             buf_printf(&s->left_out, "%s: the gateway at %s answered with status %d\n", all[i][1],

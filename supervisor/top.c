@@ -324,8 +324,7 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once, b
         struct top_view *now = &looks[i % 2], *before = &looks[(i + 1) % 2];
 
         if (fetch_look_page(c, now)) {
-            fprintf(stderr, "rollgate top: no figures from %s: %.*s\n", url, (int)now->page.len,
-                    now->page.p);
+            fprintf(stderr, "rollgate top: no figures: %.*s\n", (int)now->page.len, now->page.p);
             rc = 1;
             break;
         }

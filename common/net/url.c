@@ -72,6 +72,9 @@ int url_parse(struct str text, struct url *ret, struct err *e)
     } else if (str_starts(text, STR("http://"))) {
         rest = str_sub(text, 7, text.len);
     } else {
+        if (is_clean(text)) /* no user name, whose password would be shown */
+            return err_set(e, ERR_CONFIG, "\"%.*s\" is not an http://, https:// or unix:/ address",
+                           (int)text.len, text.p);
         return err_set(e, ERR_CONFIG, "not an http://, https:// or unix:/ address");
     }
     if (!is_clean(rest))

@@ -21,6 +21,7 @@ struct gateway_client {
     struct loop *loop;
     struct http_client *http;
     char *key; /* or NULL */
+    char *url;
     int status;
     struct buf *answer;                                           /* the caller's, during a call */
     bool (*on_bytes)(void *ctx, struct str bytes, struct err *e); /* during a stream */
@@ -66,6 +67,7 @@ struct gateway_client *gateway_client_new(const struct gateway_client_options *o
     struct gateway_client *c = mem_zalloc(sizeof(*c));
     struct err e;
 
+    c->url = mem_strdup(o->url);
     if (o->key_file && !(c->key = gateway_client_read_key(o->key_file, mistakes))) {
         gateway_client_free(c);
         return NULL;
@@ -87,7 +89,14 @@ void gateway_client_free(struct gateway_client *c)
     if (c->loop)
         loop_free(c->loop);
     free(c->key);
+    free(c->url);
     free(c);
+}
+
+/* Writes as the answer why there is none. */
+static void add_failure(struct gateway_client *c, const struct err *e)
+{
+    buf_printf(c->answer, "no answer from %s: %s", c->url, e->text);
 }
 
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
@@ -95,7 +104,10 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     struct gateway_client *c = ctx;
 
     c->status = status;
-    buf_add_str(c->answer, status ? body : str_cstr(e->text));
+    if (status)
+        buf_add_str(c->answer, body);
+    else
+        add_failure(c, e);
     loop_stop(c->loop);
 }
 
@@ -162,7 +174,7 @@ static void on_stream_failed(void *ctx, const struct err *e, bool began)
 
     (void)began;
     c->status = 0;
-    buf_puts(c->answer, e->text);
+    add_failure(c, e);
     loop_stop(c->loop);
 }
 

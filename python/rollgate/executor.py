@@ -548,7 +548,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if given.key_file:
         with open(given.key_file, encoding="utf-8") as f:
             key = f.readline().strip()
-    asyncio.run(serve(find_runners(given.runners), given.url, key, given.name))
+    try:
+        runners = find_runners(given.runners)
+    except ValueError as e:
+        parser.error(str(e))
+    asyncio.run(serve(runners, given.url, key, given.name))
     return 0
 
 

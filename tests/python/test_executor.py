@@ -534,13 +534,16 @@ def test_the_command(place, tmp_path):
     assert process.returncode == 0 and "executor one has ended: {'ok': 4}" in told
 
 
-def test_runners_are_found_or_told(tmp_path, monkeypatch):
+def test_runners_are_found_or_told(tmp_path, monkeypatch, capsys):
     (tmp_path / "some_runners.py").write_text(RUNNERS + "\nmine = [cli]\nnothing = []\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("some_runners", "some_runners:cli", "some_runners:mine"):
         assert [r.name for r in find_runners(name)] == ["cli"]
     with pytest.raises(ValueError, match="has no runners"):
         find_runners("some_runners:nothing")
+    with pytest.raises(SystemExit) as ended:
+        rollgate.executor.main(["some_runners:nothing"])
+    assert ended.value.code == 2 and "some_runners:nothing has no runners" in capsys.readouterr().err
     for bad in ({"slots": 0}, {"timeout": 0}):
         with pytest.raises(ValueError, match="runner x"):
             runner("x", **bad)

@@ -116,7 +116,7 @@ def test_a_tar_file_without_a_gateway(tmp_path):
     assert files.keys() == FILES - {"metrics.txt", "health.json", "engines.json"}
     assert json.loads(files["log.jsonl"]) == {"ts": "2026-01-02T03:04:05.678Z", "level": "info", "role": "supervisor", "pid": 7,
                                               "msg": "serving", "fields": {"listen": "1.2.3.4:5"}}
-    assert re.search("metrics.txt: http://.*: cannot connect", files["left-out.txt"]) and "1 lines that are not of the gateway's log" in files["left-out.txt"]
+    assert re.search("metrics.txt: no answer from http://.*: cannot connect", files["left-out.txt"]) and "1 lines that are not of the gateway's log" in files["left-out.txt"]
     assert files["left-out.txt"] in told
     again = subprocess.run([g.BINARY, "support", where], text=True, capture_output=True, check=False, timeout=60)
     assert again.returncode == 1 and "File exists" in again.stderr, "nothing is overwritten"

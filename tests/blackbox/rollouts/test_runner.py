@@ -718,6 +718,9 @@ def test_all_mistakes_of_a_runner_file_are_told_at_once(tmp_path):
     path.write_text("runners: {a: {run: [x]}}")
     done = subprocess.run(check[:-2], capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 0, done.stderr
+    path.unlink()
+    done = subprocess.run(check[:-2], capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2 and f"--runners: cannot open {path}: No such file" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("text, says", [

@@ -42,4 +42,8 @@ TEST(url, refused)
         cr_assert_eq(url_parse(str_cstr(bad[i]), &u, &e), -1, "%s", bad[i]);
         cr_assert_eq(e.kind, ERR_CONFIG);
     }
+    cr_assert_eq(url_parse(STR("engine:80"), &u, &e), -1);
+    cr_assert_str_eq(e.text, "\"engine:80\" is not an http://, https:// or unix:/ address");
+    cr_assert_eq(url_parse(STR("ftp://u:secret@x"), &u, &e), -1);
+    cr_assert_null(strstr(e.text, "secret"));
 }
