@@ -130,3 +130,9 @@ void base64_encode(const void *bytes, size_t n, char *out)
     out[2] = n == 2 ? alphabet[p[1] << 2 & 63] : '=';
     out[3] = '=';
 }
+
+void base64_append(struct buf *out, const void *bytes, size_t n)
+{
+    base64_encode(bytes, n, buf_reserve(out, base64_encoded_len(n)));
+    out->len += base64_encoded_len(n);
+}

@@ -46,4 +46,7 @@ static inline size_t base64_encoded_len(size_t n)
 /* Writes base64_encoded_len(n) characters to out, without a NUL. */
 void base64_encode(const void *bytes, size_t n, char *out);
 
+/* Appends these characters to out. */
+void base64_append(struct buf *out, const void *bytes, size_t n);
+
 #endif

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
@@ -63,21 +62,18 @@ static int write_branch(struct replayed *r, struct model_scratch *scratch, struc
                         struct str end, FILE *to, struct err *e)
 {
     struct buf bytes = {0}, name = {0};
-    char *text = NULL;
-    size_t n;
+    struct buf text = {0};
     int rc = branch_bytes(r, scratch, s, end, &bytes, e);
 
     if (rc == 0) {
-        n = base64_encoded_len(bytes.len);
-        text = mem_calloc(n + 1, 1);
-        base64_encode(bytes.p, bytes.len, text);
+        base64_append(&text, bytes.p, bytes.len);
         json_write_string(&name, end);
         buf_puts(&name, ":\"");
-        if (write_json(to, buf_str(&name), e) || write_text(to, str_of(text, n), e) ||
+        if (write_json(to, buf_str(&name), e) || write_text(to, buf_str(&text), e) ||
             write_text(to, STR("\""), e))
             rc = -1;
     }
-    free(text);
+    buf_done(&text);
     buf_done(&name);
     buf_done(&bytes);
     return rc;

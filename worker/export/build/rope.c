@@ -95,14 +95,6 @@ static void fill_zeros(struct buf *out, int byte, size_t n)
     out->len += n;
 }
 
-static void encode_base64_run(struct buf *out, const char *p, size_t n)
-{
-    char *to = buf_reserve(out, base64_encoded_len(n));
-
-    base64_encode(p, n, to);
-    out->len += base64_encoded_len(n);
-}
-
 /* Writes integers in their shortest form: most are -1 or a small step. */
 static void pack_integers(struct buf *out, const int64_t *v, size_t n)
 {
@@ -132,7 +124,7 @@ static void fetch_source(struct buf *out, const struct rope_piece *x, size_t n)
         return;
     }
     s->fetch(s, n, &bytes);
-    encode_base64_run(out, bytes.p, n);
+    base64_append(out, bytes.p, n);
     buf_done(&bytes);
 }
 
@@ -158,7 +150,7 @@ static void emit_elements(struct buf *out, const struct rope_piece *x, size_t fr
         put_words(out, x, from, n);
         return;
     case PIECE_BASE64:
-        encode_base64_run(out, (const char *)p + from, n);
+        base64_append(out, (const char *)p + from, n);
         return;
     case PIECE_SOURCE:
     case PIECE_SOURCE_BASE64:

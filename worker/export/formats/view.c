@@ -5,9 +5,7 @@
  * special. `drift`: the first differences from the template's rendering with its ids. `tools`: the
  * tools offered from a turn on, each list once.
  */
-#include <stdlib.h>
 
-#include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
@@ -29,12 +27,11 @@ struct vocabulary {
 
 static void put_base64(struct json_out *o, struct str bytes)
 {
-    size_t n = base64_encoded_len(bytes.len);
-    char *text = mem_calloc(n + 1, 1);
+    struct buf text = {0};
 
-    base64_encode(bytes.p, bytes.len, text);
-    json_out_member_str(o, "b", str_of(text, n));
-    free(text);
+    base64_append(&text, bytes.p, bytes.len);
+    json_out_member_str(o, "b", buf_str(&text));
+    buf_done(&text);
 }
 
 static void put_id(const struct model *m, int32_t id, struct json_out *o)

@@ -1,8 +1,5 @@
 #include "worker/plane/control/event_texts.h"
 
-#include <stdlib.h>
-
-#include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
@@ -52,12 +49,11 @@ static void put_token(const struct tokenizer *tok, const struct call_tokens *k, 
     else
         json_out_null(o);
     if (bytes.p && !text) {
-        size_t n = base64_encoded_len(bytes.len);
-        char *spelt = mem_calloc(n + 1, 1);
+        struct buf spelt = {0};
 
-        base64_encode(bytes.p, bytes.len, spelt);
-        json_out_str(o, str_of(spelt, n));
-        free(spelt);
+        base64_append(&spelt, bytes.p, bytes.len);
+        json_out_str(o, buf_str(&spelt));
+        buf_done(&spelt);
     }
     json_out_end_arr(o);
 }

@@ -103,14 +103,10 @@ MAY_PAUSE static int put_file(struct answering *a, struct media_file *file, stru
     int rc;
 
     do {
-        size_t n;
-
         buf_clear(&piece);
         rc = media_file_read(file, PIECE_BYTES, &piece) ? fail_changed(e) : 0;
         sha256_add(hash, buf_str(&piece));
-        n = base64_encoded_len(piece.len);
-        base64_encode(piece.p, piece.len, buf_reserve(&a->out, n));
-        a->out.len += n;
+        base64_append(&a->out, piece.p, piece.len);
         if (rc == 0)
             rc = answering_flow(a, e);
     } while (rc == 0 && file->left > 0);
@@ -204,12 +200,6 @@ MAY_PAUSE RG_MUSTCHECK static int snapshot_pictures_write(const struct snapshot_
 /* bytes that are encoded at once; a multiple of three, for base64 */
 enum { STEP_BYTES = 24 << 10 };
 
-static void put_base64(struct buf *out, const char *p, size_t n)
-{
-    base64_encode(p, n, buf_reserve(out, base64_encoded_len(n)));
-    out->len += base64_encoded_len(n);
-}
-
 /* Encodes the frames except an incomplete group of three bytes, which stays in `frames` unless it
  * is the last. */
 MAY_PAUSE static int put_frames(struct answering *a, struct buf *frames, bool last, struct err *e)
@@ -217,7 +207,7 @@ MAY_PAUSE static int put_frames(struct answering *a, struct buf *frames, bool la
     size_t n = frames->len - (last ? 0 : frames->len % 3);
 
     for (size_t at = 0; at < n; at += STEP_BYTES) {
-        put_base64(&a->out, frames->p + at, MIN_OF(n - at, (size_t)STEP_BYTES));
+        base64_append(&a->out, frames->p + at, MIN_OF(n - at, (size_t)STEP_BYTES));
         if (answering_flow(a, e))
             return -1;
     }

@@ -123,6 +123,7 @@ TEST(base64, known_answers)
         {"foobar", "Zm9vYmFy"},
         {"\xfb\xff\xfe", "+//+"},
     };
+    struct buf all = {0};
     char out[32];
     size_t n;
 
@@ -131,9 +132,13 @@ TEST(base64, known_answers)
 
         base64_encode(cases[i][0], len, out);
         cr_assert_eq(memcmp(out, cases[i][1], base64_encoded_len(len)), 0, "%s", cases[i][1]);
+        base64_append(&all, cases[i][0], len);
+        cr_assert(str_ends(buf_str(&all), str_cstr(cases[i][1])));
         cr_assert_eq(decode(cases[i][1], out, &n), 0);
         cr_assert(str_eq(str_of(out, n), str_cstr(cases[i][0])));
     }
+    cr_assert(str_eq(buf_str(&all), STR("Zg==Zm8=Zm9vZm9vYg==Zm9vYmE=Zm9vYmFy+//+")));
+    buf_done(&all);
 }
 
 TEST(base64, strict)
