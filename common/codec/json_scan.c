@@ -51,11 +51,6 @@ void json_scan_feed(struct json_scan *s, struct str piece)
     }
 }
 
-bool json_scan_complete(const struct json_scan *s)
-{
-    return s->expect == EXPECT_NOTHING && s->at == s->end && s->hold.len == 0;
-}
-
 int json_scan_more(struct json_scan *s)
 {
     size_t left = (size_t)(s->end - s->at);

@@ -87,9 +87,6 @@ void json_scan_feed(struct json_scan *s, struct str piece);
 /* Reads the next token into s->token and s->text. */
 int json_scan_next(struct json_scan *s, struct err *e);
 
-/* Reports whether the document is complete and only white space followed. */
-bool json_scan_complete(const struct json_scan *s);
-
 /* Moves to the next item of an array. Returns 1 if an item follows, 2 if the array has ended, 0 or
  * -1. */
 int json_scan_item(struct json_scan *s, struct err *e);

@@ -132,6 +132,16 @@ enum step core_eat_close(struct parser *p, const char *lit)
     return core_eat(p, lit);
 }
 
+enum step core_end_item(struct parser *p)
+{
+    enum step r = core_blanks(p);
+
+    if (r != STEP_YES)
+        return r;
+    p->in_list = !core_over(p) && core_at(p, p->pos) == ',';
+    return p->in_list ? STEP_YES : core_eat_close(p, "]");
+}
+
 enum step core_blanks(struct parser *p)
 {
     p->pos = core_blanks_end(p, p->pos);

@@ -227,6 +227,10 @@ enum step core_eat(struct parser *p, const char *lit);
 /* Matches a closing mark at pos after white space. At the end of all text, a cut mark matches. */
 enum step core_eat_close(struct parser *p, const char *lit);
 
+/* Reads on after a call of a list: leaves a comma for the next call, and consumes the bracket that
+ * ends the list. Sets in_list. */
+enum step core_end_item(struct parser *p);
+
 /* Skips white space. Returns YES when a different byte, or the end of all text, is reached. */
 enum step core_blanks(struct parser *p);
 

@@ -261,18 +261,6 @@ static enum step escaped_object(struct parser *p)
     return r;
 }
 
-/* Reads on after an object of a list: a comma is left for the next call, the bracket ends the
- * list. */
-static enum step behind_object(struct parser *p)
-{
-    enum step r = core_blanks(p);
-
-    if (r != STEP_YES)
-        return r;
-    p->in_list = !core_over(p) && core_at(p, p->pos) == ',';
-    return p->in_list ? STEP_YES : core_eat_close(p, "]");
-}
-
 /* Reads the object itself, plain or with its quotes escaped. */
 static enum step run_object(struct parser *p)
 {
@@ -302,7 +290,7 @@ enum step json_call_run(struct parser *p)
     if (r == STEP_YES && (c->st == ST_OBJECT || c->st == ST_ESCAPED))
         r = run_object(p);
     if (r == STEP_YES && c->st == ST_LIST) {
-        r = behind_object(p);
+        r = core_end_item(p);
         if (r == STEP_YES)
             c->st = p->in_list ? ST_DONE : ST_CLOSE;
     }

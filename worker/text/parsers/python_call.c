@@ -405,17 +405,6 @@ static enum step read_python_args(struct parser *p)
     return r == PYTHON_DONE ? STEP_YES : r == PYTHON_BAD ? STEP_NO : STEP_MORE;
 }
 
-/* Reads on after a call: a comma is left for the next one, the bracket ends the list. */
-static enum step after_call(struct parser *p)
-{
-    enum step r = core_blanks(p);
-
-    if (r != STEP_YES)
-        return r;
-    p->in_list = !core_over(p) && core_at(p, p->pos) == ',';
-    return p->in_list ? STEP_YES : core_eat_close(p, "]");
-}
-
 static enum step open_list(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -469,7 +458,7 @@ enum step python_call_run(struct parser *p)
     if (r == STEP_YES && c->st == ST_ARGS)
         r = read_python_args(p);
     if (r == STEP_YES)
-        r = after_call(p);
+        r = core_end_item(p);
     return r;
 }
 
