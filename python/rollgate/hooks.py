@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Coroutine, Iterable, Iterator, Mapping, NamedTuple, Optional, TypeVar
 
 from .aio import AsyncClient, on_loop
 from .calls import plain
@@ -15,6 +15,7 @@ from .errors import RollgateError
 from .trajectory import Trajectory
 
 log = logging.getLogger("rollgate.hooks")
+T = TypeVar("T")
 CANCEL_S = 10.0     # seconds that a cancelled hook may delay its trainer
 
 # names of trainers' and engines' parameters -> the gateway's; None: how text is written, which ids do not need
@@ -152,6 +153,18 @@ def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool
     if (url, key, waits) not in mine:
         mine[url, key, waits] = AsyncClient(url, key, retry_s=600.0)
     return mine[url, key, waits]
+
+
+async def all_or_none(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Runs coroutines side by side and returns their results. If one fails, cancels the others and raises its error."""
+    tasks = [asyncio.ensure_future(w) for w in work]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 class Hook:

@@ -7,12 +7,11 @@ Contract: SkyRL a956457, train/generators/base.py (GeneratorInput, GeneratorOutp
 """
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Mapping, Optional
 
 from skyrl.train.generators.base import GeneratorInterface
 
-from .hooks import Hook
+from .hooks import Hook, all_or_none
 
 
 class RollgateGenerator(GeneratorInterface):
@@ -31,14 +30,7 @@ class RollgateGenerator(GeneratorInterface):
         """Returns GeneratorOutput. Raises RolloutFailed for a rollout without training data; the others of the batch
         are cancelled."""
         n = len(input_batch["prompts"])
-        tasks = [asyncio.ensure_future(self._row(input_batch, i)) for i in range(n)]
-        try:
-            rows = await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
+        rows = await all_or_none(self._row(input_batch, i) for i in range(n))
         return self._output(rows, input_batch.get("trajectory_ids"))
 
     async def _row(self, batch: Mapping[str, Any], i: int) -> tuple[Any, Mapping[str, Any]]:

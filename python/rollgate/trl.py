@@ -17,7 +17,7 @@ import urllib.request
 from typing import Any, Coroutine, Mapping, Optional, Sequence
 
 from .engine_server import EngineServer, Sampled, vllm_parameters
-from .hooks import Hook, RolloutFailed, clients_of, connect
+from .hooks import Hook, RolloutFailed, all_or_none, clients_of, connect
 from .trajectory import Trajectory
 
 
@@ -88,14 +88,7 @@ class RollgateRollouts:
     async def _batch(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         if self.engine and not self._server:
             await self._serve(trainer.args)
-        tasks = [asyncio.ensure_future(self._row(prompt, trainer)) for prompt in prompts]
-        try:
-            rows = await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
+        rows = await all_or_none(self._row(prompt, trainer) for prompt in prompts)
         return output_of(rows, trainer)
 
     async def _row(self, prompt: Any, trainer: Any) -> Optional[Trajectory]:
