@@ -1,14 +1,12 @@
 /* The event loop (loop.h): one epoll descriptor, a heap of timers, a list of tasks. An iteration
  * waits, delivers the events of ready descriptors, fires due timers, then runs the tasks posted so
- * far and those of loop_task_post_behind. If its time ends in the middle, the next iteration begins
- * with the kind that had no time. Events of a removed descriptor are not delivered: loop_forget
- * removes them from the fetched ones.
+ * far, each kind in its order. If its time ends in the middle, the next iteration begins with the
+ * kind that had no time. Events of a removed descriptor are not delivered: loop_forget removes them
+ * from the fetched ones.
  *
  * A timer that is moved to a later time stays where it is in the heap (heap_ms). Only when its old
  * time comes is it moved to the new one (due_ms). So a timeout that is extended at every byte costs
- * two stores. Inside an outer loop (loop_embed) the outer loop waits at most until the next timer,
- * and is notified of posted tasks. A timerfd would also work, but costs a system call for each task
- * and two interrupts. */
+ * two stores. */
 
 #include "common/os/loop.h"
 
@@ -27,23 +25,19 @@ enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
 enum { SLICE_US = 1000 };
 
 /* The kinds of callbacks, in the order of an iteration. */
-enum { EVENTS, TIMERS, TASKS, BEHIND, KINDS };
+enum { EVENTS, TIMERS, TASKS, BEHIND, LAST, KINDS };
 
 struct loop {
     int epoll_fd;
     bool stopped;
     bool in_turn; /* now_ms is up to date */
-    /* loop_serve_all: every iteration calls all ready descriptors, and each other kind at least
-     * once */
-    bool whole;
-    int first; /* kind with which the next iteration begins */
+    int first;    /* kind with which the next iteration begins */
     uint64_t now_ms;
+    uint64_t until_us; /* end of the iteration's slice */
     uint64_t n_turns;
     uint64_t lag_us;
     loop_hold_fn on_hold; /* or NULL */
     void *hold_ctx;
-    loop_wanted_fn wanted; /* NULL unless embedded */
-    void *wanted_ctx;
 
     struct epoll_event events[EVENTS_PER_TURN];
     int event_at, event_n; /* fetched events [event_at, event_n) are not delivered yet */
@@ -51,8 +45,7 @@ struct loop {
     struct loop_timer **heap; /* 4-ary, ordered by heap_ms */
     size_t heap_n, heap_cap;
 
-    struct list_head tasks;  /* tasks of loop_task_post */
-    struct list_head behind; /* tasks of loop_task_post_behind */
+    struct list_head tasks[KINDS]; /* by kind; none for EVENTS and TIMERS */
 };
 
 /* ------------------------------------------------------------------ life */
@@ -78,11 +71,6 @@ void loop_free(struct loop *l)
     close(l->epoll_fd);
     free(l->heap);
     free(l);
-}
-
-int loop_fd(const struct loop *l)
-{
-    return l->epoll_fd;
 }
 
 uint64_t loop_now_ms(const struct loop *l)
@@ -237,20 +225,24 @@ void loop_timer_stop(struct loop *l, struct loop_timer *t)
     heap_down(l, last->slot - 1);
 }
 
-static bool is_over(int calls, uint64_t until_us)
+static bool is_over(const struct loop *l, int calls)
 {
-    return calls > 0 && clock_us() >= until_us;
+    return calls > 0 && clock_us() >= l->until_us;
 }
 
-/* Fires due timers until the time is over, and moves postponed ones. Timers that callbacks set are
- * at least 1 ms after the clock read here, so the loop ends. */
-static int run_timers(struct loop *l, uint64_t until_us)
+static bool has_due_timer(const struct loop *l, uint64_t now_ms)
 {
-    uint64_t now_ms = clock_ms();
+    return l->heap_n > 0 && l->heap[0]->heap_ms <= now_ms;
+}
+
+/* Fires timers that were due when the iteration began, until its time is over, and moves postponed
+ * ones. Timers that callbacks set are at least 1 ms later, so the loop ends. */
+static int run_timers(struct loop *l)
+{
+    uint64_t now_ms = l->now_ms;
     int calls = 0;
 
-    l->now_ms = now_ms;
-    while (l->heap_n > 0 && l->heap[0]->heap_ms <= now_ms && !is_over(calls, until_us)) {
+    while (has_due_timer(l, now_ms) && !is_over(l, calls)) {
         struct loop_timer *t = l->heap[0];
 
         if (t->due_ms > t->heap_ms) {
@@ -269,37 +261,33 @@ static int run_timers(struct loop *l, uint64_t until_us)
 
 /* ------------------------------------------------------------------ tasks */
 
-/* Notifies the outer loop that work is left. Within a turn the notice waits for the turn's end. */
-static void notify_outer_loop(struct loop *l)
-{
-    if (l->wanted && !l->in_turn)
-        l->wanted(l->wanted_ctx);
-}
-
-/* Adds the task to a queue. A task that is posted already keeps its position. */
-static void post_to_queue(struct loop *l, struct list_head *queue, struct loop_task *t,
-                          loop_task_fn fn)
+/* A task that is posted already keeps its position. */
+static void post_task(struct loop *l, int kind, struct loop_task *t, loop_task_fn fn)
 {
     t->fn = fn;
-    if (list_holds(&t->item))
-        return;
-    list_append(queue, &t->item);
-    notify_outer_loop(l);
+    if (!list_holds(&t->item))
+        list_append(&l->tasks[kind], &t->item);
 }
 
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
 {
-    post_to_queue(l, &l->tasks, t, fn);
+    post_task(l, TASKS, t, fn);
 }
 
 void loop_task_post_behind(struct loop *l, struct loop_task *t, loop_task_fn fn)
 {
-    post_to_queue(l, &l->behind, t, fn);
+    post_task(l, BEHIND, t, fn);
+}
+
+void loop_task_post_last(struct loop *l, struct loop_task *t, loop_task_fn fn)
+{
+    post_task(l, LAST, t, fn);
 }
 
 static bool has_tasks(const struct loop *l)
 {
-    return !list_is_empty(&l->tasks) || !list_is_empty(&l->behind);
+    return !list_is_empty(&l->tasks[TASKS]) || !list_is_empty(&l->tasks[BEHIND]) ||
+           !list_is_empty(&l->tasks[LAST]);
 }
 
 void loop_task_cancel(struct loop *l, struct loop_task *t)
@@ -310,17 +298,15 @@ void loop_task_cancel(struct loop *l, struct loop_task *t)
 
 /* Runs the tasks posted so far, until the time is over. A marker ends the batch, because any task
  * may be cancelled meanwhile. */
-static int run_tasks(struct loop *l, struct list_head *queue, uint64_t until_us)
+static int run_tasks(struct loop *l, int kind)
 {
     struct loop_task marker = {0}, *t;
     int calls = 0;
 
-    if (list_is_empty(queue))
-        return 0;
-    post_to_queue(l, queue, &marker, NULL);
+    post_task(l, kind, &marker, NULL);
     for (;;) {
-        t = LIST_FIRST_OF(queue, struct loop_task, item);
-        if (!t || t == &marker || is_over(calls, until_us))
+        t = LIST_FIRST_OF(&l->tasks[kind], struct loop_task, item);
+        if (!t || t == &marker || is_over(l, calls))
             break;
         loop_task_cancel(l, t);
         t->fn(t);
@@ -332,22 +318,22 @@ static int run_tasks(struct loop *l, struct list_head *queue, uint64_t until_us)
 
 /* ------------------------------------------------------------------ iterations */
 
+static int64_t next_timeout_ms(const struct loop *l, uint64_t now_ms)
+{
+    if (has_tasks(l) || l->event_at < l->event_n || has_due_timer(l, now_ms))
+        return 0;
+    return l->heap_n == 0 ? -1 : (int64_t)(l->heap[0]->heap_ms - now_ms);
+}
+
 int64_t loop_next_timeout_ms(const struct loop *l)
 {
-    uint64_t now_ms;
-
-    if (has_tasks(l) || l->event_at < l->event_n)
-        return 0;
-    if (l->heap_n == 0)
-        return -1;
-    now_ms = clock_ms();
-    return l->heap[0]->heap_ms > now_ms ? (int64_t)(l->heap[0]->heap_ms - now_ms) : 0;
+    return next_timeout_ms(l, clock_ms());
 }
 
 /* Returns the time to wait, at most an hour, so that it fits an int. */
-static int wait_ms(const struct loop *l, int timeout_ms)
+static int wait_ms(const struct loop *l, int timeout_ms, uint64_t now_ms)
 {
-    int64_t next = timeout_ms == 0 ? 0 : loop_next_timeout_ms(l);
+    int64_t next = timeout_ms == 0 ? 0 : next_timeout_ms(l, now_ms);
 
     if (next < 0 || (timeout_ms >= 0 && timeout_ms < next))
         return timeout_ms;
@@ -355,11 +341,11 @@ static int wait_ms(const struct loop *l, int timeout_ms)
 }
 
 /* Delivers fetched events. Events of removed descriptors are NULL by now. */
-static int run_events(struct loop *l, uint64_t until_us)
+static int run_events(struct loop *l)
 {
     int calls = 0;
 
-    while (l->event_at < l->event_n && (l->whole || !is_over(calls, until_us))) {
+    while (l->event_at < l->event_n && !is_over(l, calls)) {
         struct epoll_event *ev = &l->events[l->event_at++];
         struct loop_io *io = ev->data.ptr;
 
@@ -372,60 +358,49 @@ static int run_events(struct loop *l, uint64_t until_us)
 }
 
 /* Fetches events, unless the last iteration left some. */
-static void fetch_events(struct loop *l, int timeout_ms)
+static void fetch_events(struct loop *l, int timeout_ms, uint64_t now_ms)
 {
     int n;
 
     if (l->event_at < l->event_n)
         return;
-    n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms));
+    n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms, now_ms));
     l->event_at = 0;
     l->event_n = n > 0 ? n : 0;
 }
 
-bool loop_has_events(const struct loop *l)
+bool loop_has_time(const struct loop *l)
 {
-    return l->event_at < l->event_n;
+    return l->event_at == l->event_n && clock_us() < l->until_us;
 }
 
-void loop_serve_all(struct loop *l)
-{
-    l->whole = true;
-}
-
-static int run_kind(struct loop *l, int kind, uint64_t until_us)
+static int run_kind(struct loop *l, int kind)
 {
     switch (kind) {
     case EVENTS:
-        return run_events(l, until_us);
+        return run_events(l);
     case TIMERS:
-        return run_timers(l, until_us);
-    case TASKS:
-        return run_tasks(l, &l->tasks, until_us);
+        return run_timers(l);
     default:
-        return run_tasks(l, &l->behind, until_us);
+        return run_tasks(l, kind);
     }
 }
 
-/* Reports whether the kind has work. Timers always do, because run_timers also updates the clock.
- */
 static bool has_kind(const struct loop *l, int kind)
 {
     switch (kind) {
     case EVENTS:
         return l->event_at < l->event_n;
     case TIMERS:
-        return true;
-    case TASKS:
-        return !list_is_empty(&l->tasks);
+        return has_due_timer(l, l->now_ms);
     default:
-        return !list_is_empty(&l->behind);
+        return !list_is_empty(&l->tasks[kind]);
     }
 }
 
 /* Runs the kinds one after the other until the time is over. A kind that had no time is first in
  * the next iteration. */
-static int run_kinds(struct loop *l, uint64_t until_us)
+static int run_kinds(struct loop *l)
 {
     int first = l->first, calls = 0;
 
@@ -435,52 +410,48 @@ static int run_kinds(struct loop *l, uint64_t until_us)
 
         if (!has_kind(l, kind))
             continue;
-        if (!l->whole && is_over(calls, until_us)) {
+        if (is_over(l, calls)) {
             l->first = kind;
             break;
         }
-        calls += run_kind(l, kind, until_us);
+        calls += run_kind(l, kind);
     }
     return calls;
 }
 
-/* Runs one iteration without the wait. */
-static int run_turn(struct loop *l)
+/* Runs one iteration, whose wait begins at now_ms. */
+static int run_turn(struct loop *l, int timeout_ms, uint64_t now_ms)
 {
-    uint64_t start_us = clock_us(), took_us;
+    uint64_t start_us, end_us;
     int calls;
 
+    fetch_events(l, timeout_ms, now_ms);
+    start_us = clock_us();
     l->now_ms = start_us / 1000;
+    l->until_us = start_us + SLICE_US;
     l->n_turns++;
     l->in_turn = true;
-    calls = run_kinds(l, start_us + SLICE_US);
+    calls = run_kinds(l);
     l->in_turn = false;
-    took_us = clock_us() - start_us;
-    if (took_us > l->lag_us)
-        l->lag_us = took_us;
-    if (!l->wanted && calls > 0)
-        loop_report_hold(l, took_us);
-    if (has_tasks(l) || l->event_at < l->event_n)
-        notify_outer_loop(l);
+    end_us = clock_us();
+    l->now_ms = end_us / 1000;
+    l->lag_us = MAX_OF(l->lag_us, end_us - start_us);
+    if (l->on_hold && calls > 0)
+        l->on_hold(l->hold_ctx, end_us - start_us);
     return calls;
 }
 
 int loop_poll(struct loop *l, int timeout_ms)
 {
-    fetch_events(l, timeout_ms);
-    return run_turn(l);
-}
-
-int loop_poll_due(struct loop *l)
-{
-    return run_turn(l);
+    return run_turn(l, timeout_ms, clock_ms());
 }
 
 void loop_run(struct loop *l)
 {
     l->stopped = false;
+    l->now_ms = clock_ms();
     while (!l->stopped)
-        loop_poll(l, -1);
+        (void)run_turn(l, -1, l->now_ms);
 }
 
 void loop_stop(struct loop *l)
@@ -488,24 +459,10 @@ void loop_stop(struct loop *l)
     l->stopped = true;
 }
 
-/* ------------------------------------------------------------------ inside another loop */
-
-void loop_embed(struct loop *l, loop_wanted_fn wanted, void *ctx)
-{
-    l->wanted = wanted;
-    l->wanted_ctx = ctx;
-}
-
 void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx)
 {
     l->on_hold = fn;
     l->hold_ctx = ctx;
-}
-
-void loop_report_hold(struct loop *l, uint64_t us)
-{
-    if (l->on_hold)
-        l->on_hold(l->hold_ctx, us);
 }
 
 uint64_t loop_fetch_lag_us(struct loop *l)

@@ -8,15 +8,11 @@
  * not even for fetched events. So the owner may be freed at once, even from its own callback.
  *
  * An iteration (turn): wait -> descriptor callbacks -> due timers -> tasks posted before this point
- * -> tasks of loop_task_post_behind. Tasks posted by tasks run in the next iteration, which then
- * does not wait. Callbacks that have taken a millisecond end the iteration. The next one begins
- * with the kind that had no time, and an outer loop may run between. Callbacks of one kind keep
- * their order. So no iteration takes longer than a millisecond and the longest callback (except
- * after loop_serve_all).
- *
- * A loop that is alone uses loop_run. Inside a different loop: loop_embed, then watch loop_fd for
- * readability and call loop_poll(l, 0) each time. Timers and tasks do not make it readable
- * (loop_embed).
+ * -> tasks of loop_task_post_behind -> tasks of loop_task_post_last. Tasks that are posted to their
+ * own kind run in the next iteration, which then does not wait. Callbacks that have taken a
+ * millisecond end the iteration. The next one begins with the kind that had no time. Callbacks of
+ * one kind keep their order. So no iteration takes longer than a millisecond and the longest
+ * callback.
  *
  * One thread only. The loop does not own descriptors and does not handle signals (see signals.h).
  */
@@ -128,6 +124,10 @@ void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn);
 /* Posts the task to run after all tasks of loop_task_post. For long work in steps, each of which
  * posts the next, so that short tasks do not wait for it. */
 void loop_task_post_behind(struct loop *l, struct loop_task *t, loop_task_fn fn);
+
+/* Posts the task to run at the end of this iteration, after all others. For work that callbacks of
+ * this iteration have prepared together. */
+void loop_task_post_last(struct loop *l, struct loop_task *t, loop_task_fn fn);
 void loop_task_cancel(struct loop *l, struct loop_task *t);
 
 /* Runs one iteration. Waits at most timeout_ms (-1: until something happens), less if a timer is
@@ -135,13 +135,9 @@ void loop_task_cancel(struct loop *l, struct loop_task *t);
  */
 int loop_poll(struct loop *l, int timeout_ms);
 
-/* Reports whether descriptors are ready whose callbacks have not been called yet. */
-bool loop_has_events(const struct loop *l);
-
-/* Makes each later iteration serve all ready descriptors, however long their callbacks take. For a
- * loop that must see an event before its outer loop does. Timers and tasks still get at least one
- * call. */
-void loop_serve_all(struct loop *l);
+/* Reports whether a callback may begin more work in this iteration: its millisecond is not over,
+ * and no other ready descriptor waits for its callback. */
+bool loop_has_time(const struct loop *l);
 
 /* Runs iterations until loop_stop. */
 void loop_run(struct loop *l);
@@ -151,25 +147,10 @@ void loop_stop(struct loop *l);
  * timer. */
 int64_t loop_next_timeout_ms(const struct loop *l);
 
-/* Embeds the loop in an outer loop, which waits for loop_fd, at most loop_next_timeout_ms, and then
- * calls loop_poll_due. `wanted` is called when that timeout becomes 0: a task was posted outside an
- * iteration, or an iteration left work. NULL ends the embedding. */
-typedef void (*loop_wanted_fn)(void *ctx);
-void loop_embed(struct loop *l, loop_wanted_fn wanted, void *ctx);
-
-/* Like loop_poll, but does not check descriptors. For an outer loop that knows when one is ready.
- */
-int loop_poll_due(struct loop *l);
-
-/* Returns the epoll descriptor, which the loop owns. */
-int loop_fd(const struct loop *l);
-
 /* Calls fn with the time in microseconds for which each iteration's callbacks held the loop.
- * Iterations without callbacks are not reported. The owner of an outer loop reports that loop's
- * iterations with loop_report_hold. NULL: no calls. */
+ * Iterations without callbacks are not reported. NULL: no calls. */
 typedef void (*loop_hold_fn)(void *ctx, uint64_t us);
 void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx);
-void loop_report_hold(struct loop *l, uint64_t us);
 
 /* Returns the largest delay of a timer and the longest time of an iteration's callbacks since the
  * last call, in microseconds, for the loop lag metric. */

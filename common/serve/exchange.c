@@ -249,6 +249,8 @@ static struct buf pop_waiting(struct exchange *x)
 /* Hands one waiting buffer to libh2o. The end of the answer goes out with the last buffer. */
 static void pump_waiting(struct exchange *x)
 {
+    struct server *s = x->server;
+    const h2o_socket_t *sock;
     h2o_iovec_t v;
 
     if (x->sending || x->final)
@@ -256,6 +258,7 @@ static void pump_waiting(struct exchange *x)
     if (x->failing) {
         x->final = true;
         h2o_send(x->req, NULL, 0, H2O_SEND_STATE_ERROR);
+        server_run_libh2o(s, NULL);
         return;
     }
     if (exchange_unsent(x) == 0 && !x->ending)
@@ -267,9 +270,11 @@ static void pump_waiting(struct exchange *x)
         x->shared = shared_answer_add(&x->conn->server->answers, &x->flying);
     v = h2o_iovec_init(flying_bytes(x).p, flying_bytes(x).len);
     x->sending = true;
+    sock = x->conn->sock;
     unread_count(x);
     h2o_send(x->req, &v, v.len > 0 ? 1 : 0,
              x->final ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
+    server_run_libh2o(s, sock);
 }
 
 /* Calls the owner that waits for space (exchange_on_space). */
@@ -366,6 +371,7 @@ static void start_answer(struct exchange *x, int status, const char *content_typ
     }
     if (x->conn->lent)
         lent_answers(x->conn);
+    h2o_context_update_timestamp_cache(&x->server->ctx); /* Date: libh2o's clock stands still */
     x->req->res.status = status;
     x->req->res.reason = http1_reason(status);
     if (content_type)
@@ -445,6 +451,7 @@ void exchange_start(struct exchange *x, const char *content_type)
     start_answer(x, 200, content_type);
     x->sending = true;
     h2o_send(x->req, NULL, 0, H2O_SEND_STATE_IN_PROGRESS);
+    server_run_libh2o(x->server, x->conn->sock);
 }
 
 bool exchange_started(const struct exchange *x)

@@ -154,6 +154,7 @@ void intake_resume_libh2o(struct server_conn *c)
         return;
     intake_forget(c);
     h2o_socket_read_start(c->sock, had);
+    server_run_libh2o(c->server, c->sock);
 }
 
 /* Reads on after the present request was answered, after other work, or because the peer has left.
@@ -365,6 +366,17 @@ static bool reads_on(const struct server_conn *c)
            c->intake.whole_bytes > c->sock->input->size;
 }
 
+/* Lets libh2o handle the input. Frees c, perhaps. libh2o frees the socket later, in its loop. */
+static void pass_input(struct server_conn *c, h2o_socket_cb had)
+{
+    struct server *s = c->server;
+    h2o_socket_t *sock = c->sock;
+
+    had(sock, NULL);
+    if (h2o_socket_is_reading(sock) || h2o_socket_is_writing(sock))
+        server_run_libh2o(s, sock); /* it answers itself, for example with "100 Continue" */
+}
+
 void intake_read(struct server_conn *c)
 {
     h2o_socket_cb had;
@@ -386,5 +398,5 @@ void intake_read(struct server_conn *c)
     if (c->lent && c->intake.whole_bytes == 0)
         return; /* the router may still take back an incomplete head */
     if (c->intake.whole_bytes <= c->sock->input->size)
-        had(c->sock, NULL); /* c may be gone */
+        pass_input(c, had); /* c may be gone */
 }

@@ -1,9 +1,9 @@
-/* HTTP/1.1 of a worker over libh2o (server.h). Two loops run in one thread: libh2o's is the
- * outer one and watches our own (loop_embed) as one readable socket, on_inner.
+/* HTTP/1.1 of a worker over libh2o (server.h). libh2o has a loop of its own, which never waits:
+ * our loop watches its epoll descriptor, and calls libh2o when that is readable or when we have
+ * given it work (server_run_libh2o). An answer that the kernel takes at once costs no poll.
  *
- *   libh2o's loop:  connections -> on_request -> handler (at once, or on_begin_deferred)
- *                   our loop's descriptor -> on_inner -> loop_poll -> engines, timers, tasks
- *                   nothing of these      -> on_due -> timers and tasks, in the same turn
+ *   connection readable -> on_watch -> intake_read -> libh2o parses -> on_request -> handler
+ *   answer written, accept, end -> run_libh2o -> libh2o's callbacks
  *
  * Each connection is watched by our loop (on_watch): we read requests for libh2o (intake.c), and
  * see when the peer leaves, when a router confirms a delivery, and how much of an unfinished body
@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -32,7 +33,9 @@ enum { BEGIN_SLICE_US = 1000 }; /* longest time for beginning requests in one lo
 
 enum { PATIENCE_MS = 5000 }; /* time that a drain gives peers to close their connections */
 
-enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
+/* Time limit of libh2o for a request: a year, because the router keeps the real ones. libh2o's
+ * clock stands still while it has no work, so a connection would seem to be as old as that. */
+#define REQUEST_TIMEOUT_MS (365 * UINT64_C(86400000))
 
 /* The handler that libh2o calls, with a pointer back to our server. */
 struct server_entry {
@@ -45,10 +48,45 @@ static struct server_conn *conn_of(h2o_req_t *req)
     return req->conn->callbacks->get_socket(req->conn)->on_close.data;
 }
 
-static void record_turn(struct server *s)
+/* libh2o calls back for written bytes after each entry of a timeout. This one is for that only. */
+static void on_flush(h2o_timeout_entry_t *t)
 {
-    if (s->turn_us == 0)
-        s->turn_us = clock_us();
+    (void)t;
+}
+
+/* Runs libh2o's callbacks that need no system call, then its loop if sockets have changed. */
+static void run_libh2o(struct server *s)
+{
+    h2o_timeout_link(s->evloop, &s->ctx.zero_timeout, &s->flush);
+    h2o_timeout_run(s->evloop, &s->ctx.zero_timeout, h2o_now(s->evloop));
+    if (s->changed) {
+        s->changed = false;
+        (void)h2o_evloop_run(s->evloop, 0);
+    }
+    if (!s->changed)
+        loop_task_cancel(s->loop, &s->run);
+}
+
+static void on_libh2o_ready(struct loop_io *io, unsigned events)
+{
+    struct server *s = CONTAINER_OF(io, struct server, libh2o);
+
+    (void)events;
+    s->changed = true;
+    run_libh2o(s);
+}
+
+static void on_libh2o_work(struct loop_task *t)
+{
+    run_libh2o(CONTAINER_OF(t, struct server, run));
+}
+
+void server_run_libh2o(struct server *s, const h2o_socket_t *sock)
+{
+    bool written = sock && (const void *)s->evloop->_pending_as_server == (const void *)sock;
+
+    s->changed = s->changed || !written;
+    loop_task_post_last(s->loop, &s->run, on_libh2o_work);
 }
 
 static void on_begin_deferred(struct loop_task *t);
@@ -95,12 +133,10 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     struct server *s = ((struct server_entry *)(void *)self)->server;
     struct exchange *x = exchange_new(conn_of(req), req);
 
-    record_turn(s);
     if (conn_of(req)->refused) {
         /* the handler was notified already; the reply is only logged */
         exchange_reply(x, 499, "text/plain", STR(""));
-    } else if (list_is_empty(&s->late) && !loop_has_events(s->loop) &&
-               clock_us() - s->turn_us < BEGIN_SLICE_US) {
+    } else if (list_is_empty(&s->late) && loop_has_time(s->loop)) {
         start_request(s, x);
     } else {
         begin_later(s, x);
@@ -191,7 +227,6 @@ static void on_exchange_ended(h2o_timeout_entry_t *t)
 {
     struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.rest);
 
-    record_turn(c->server);
     intake_stop_libh2o(c);
     if (lent_leaves(c))
         return;
@@ -223,6 +258,7 @@ static void on_conn_closed(void *data)
     server_count_unfinished(c, 0);
     c->server->n_conns--;
     list_remove(&c->item);
+    server_run_libh2o(c->server, NULL); /* frees the socket */
     free(c);
 }
 
@@ -275,6 +311,7 @@ static void on_pause_end(struct loop_timer *t)
 
     for (size_t i = 0; i < s->n_listeners; i++)
         h2o_socket_read_start(s->listeners[i], on_accept);
+    server_run_libh2o(s, NULL);
 }
 
 /* Pauses accepting when there are too many connections or no descriptors. Waiting connections stay
@@ -315,41 +352,8 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 
     if (err)
         return;
-    record_turn(s);
     for (int i = 0; i < ACCEPT_BATCH && accept_one(s, listener); i++)
         ;
-}
-
-/* Descriptors of our loop are ready. */
-static void on_inner(h2o_socket_t *sock, const char *err)
-{
-    struct server *s = sock->data;
-
-    (void)err;
-    record_turn(s);
-    h2o_timeout_unlink(&s->due);
-    (void)loop_poll(s->loop, 0);
-}
-
-/* Timers are due in our loop, or tasks. */
-static void on_due(h2o_timeout_entry_t *t)
-{
-    struct server *s = CONTAINER_OF(t, struct server, due);
-
-    record_turn(s);
-    (void)loop_poll_due(s->loop);
-}
-
-/* Runs our loop in the same iteration of libh2o's, unless that has taken long already. What is
- * linked without delay runs before the iteration ends, even if such a callback links it. */
-static void on_wanted(void *ctx)
-{
-    struct server *s = ctx;
-
-    if (s->turn_us > 0 && clock_us() - s->turn_us >= BEGIN_SLICE_US)
-        return; /* run_turn will be called again */
-    if (!h2o_timeout_is_linked(&s->due))
-        h2o_timeout_link(s->evloop, &s->ctx.zero_timeout, &s->due);
 }
 
 /* Sets up libh2o: it writes nothing to disk, and the router keeps the time limits. */
@@ -372,29 +376,38 @@ static void setup_conf(struct server *s)
     entry->server = s;
 }
 
-/* Makes the server. From here on only server_run may drive the loop. */
+/* Returns libh2o's epoll descriptor, which libh2o 2.2.5 keeps directly behind the public part of
+ * its loop. */
+static int libh2o_fd(const h2o_evloop_t *evloop)
+{
+    struct epoll_event ready;
+    int fd;
+
+    memcpy(&fd, evloop + 1, sizeof(fd));
+    CHECK(epoll_wait(fd, &ready, 1, 0) == 0);
+    return fd;
+}
+
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e)
 {
-    struct server *s;
-    int fd = dup(loop_fd(loop));
+    struct server *s = mem_zalloc(sizeof(*s));
+    int fd;
 
-    if (fd < 0)
-        return err_sys(e, ERR_IO, "cannot watch the loop");
-    s = mem_zalloc(sizeof(*s));
     s->loop = loop;
     s->opt = *o;
     s->handler = handler;
     s->handler_ctx = ctx;
+    s->flush.cb = on_flush;
     setup_conf(s);
     s->evloop = h2o_evloop_create();
+    fd = libh2o_fd(s->evloop);
     h2o_context_init(&s->ctx, s->evloop, &s->conf);
     s->accept = (h2o_accept_ctx_t){.ctx = &s->ctx, .hosts = s->conf.hosts};
-    s->inner = h2o_evloop_socket_create(s->evloop, fd, H2O_SOCKET_FLAG_DONT_READ);
-    s->inner->data = s;
-    h2o_socket_read_start(s->inner, on_inner);
-    s->due.cb = on_due;
-    loop_embed(loop, on_wanted, s);
+    if (loop_add(loop, &s->libh2o, fd, LOOP_IN | LOOP_LEVEL, on_libh2o_ready, e)) {
+        server_free(s);
+        return -1;
+    }
     *ret = s;
     return 0;
 }
@@ -417,56 +430,17 @@ void server_listen(struct server *s, int fd)
     s->listeners[s->n_listeners++] = l;
     if (!loop_timer_active(&s->pause))
         h2o_socket_read_start(l, on_accept);
+    server_run_libh2o(s, NULL);
 }
 
-/* Returns how long an iteration of libh2o's loop, called at called_us, has held the thread. Our
- * callbacks record when they were called. Work of libh2o before them (reading, parsing) is visible
- * only in whole milliseconds, because libh2o records the end of its wait so. */
-static uint64_t hold_us(const struct server *s, uint64_t called_us, uint64_t now_us)
-{
-    uint64_t seen_us = s->turn_us ? now_us - s->turn_us : 0;
-    uint64_t woken_us = (h2o_now(s->evloop) + 1) * 1000;
-    uint64_t wall_us = clock_read_us(CLOCK_REALTIME);
-
-    if (wall_us > woken_us + seen_us && wall_us - woken_us <= now_us - called_us)
-        return wall_us - woken_us;
-    return seen_us;
-}
-
-/* Runs one iteration of both loops. Timers that become due end the wait, and fire in the next
- * iteration. */
-static void run_turn(struct server *s, int32_t max_wait_ms)
-{
-    int64_t wait_ms = loop_next_timeout_ms(s->loop);
-
-    s->turn_us = 0;
-    if (wait_ms == 0)
-        on_wanted(s);
-    (void)h2o_evloop_run(s->evloop,
-                         wait_ms < 0 || wait_ms > max_wait_ms ? max_wait_ms : (int32_t)wait_ms);
-}
-
-/* Runs until server_stop. Reports to the loop how long libh2o has held the thread. */
 void server_run(struct server *s)
 {
-    uint64_t called_us = clock_us();
-
-    while (!s->stop) {
-        uint64_t now_us, us;
-
-        run_turn(s, INT32_MAX);
-        now_us = clock_us();
-        us = hold_us(s, called_us, now_us);
-        if (us > 0)
-            loop_report_hold(s->loop, us);
-        called_us = now_us;
-    }
-    s->stop = false;
+    loop_run(s->loop);
 }
 
 void server_stop(struct server *s)
 {
-    s->stop = true;
+    loop_stop(s->loop);
 }
 
 /* Announces the drain on the connection, once. */
@@ -503,9 +477,6 @@ void server_drain(struct server *s)
     if (s->draining)
         return;
     s->draining = true;
-    /* A router that confirms closes its connection at once. on_watch must see the confirmation in
-     * the loop iteration in which libh2o sees the end, or it is lost. */
-    loop_serve_all(s->loop);
     s->patience_until_ms = clock_ms() + PATIENCE_MS;
     /* h2o_context_request_shutdown is not used, because it starts HTTP/2 timers that keep the
      * context busy. */
@@ -566,7 +537,7 @@ static void close_exchanges(struct server *s)
             exchange_abandon(c->exchange);
     }
     for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++)
-        run_turn(s, 1);
+        (void)loop_poll(s->loop, 1);
 }
 
 void server_free(struct server *s)
@@ -578,10 +549,10 @@ void server_free(struct server *s)
     server_drain(s);
     close_exchanges(s);
     lent_end_all(s);
-    loop_embed(s->loop, NULL, NULL);
-    h2o_timeout_unlink(&s->due);
-    h2o_socket_close(s->inner);
-    (void)h2o_evloop_run(s->evloop, 0);
+    s->changed = true;
+    run_libh2o(s);
+    loop_task_cancel(s->loop, &s->run);
+    loop_del(s->loop, &s->libh2o);
     loop_task_cancel(s->loop, &s->begin_late);
     deferred_done(s);
     queue = s->ctx.queue;

@@ -1,7 +1,6 @@
 /*
  * struct server: the worker's HTTP/1.1 server on inherited listening sockets, made of libh2o 2.2.5.
- * It also drives the worker's own loop: the epoll descriptor of that loop is one readable socket in
- * libh2o's loop. So engine connections, timers and pipes run between requests.
+ * The worker's own loop runs libh2o's (server.c).
  *
  * The router has checked all framing; bodies arrive complete. libh2o does not watch a connection
  * while its handler waits. So the worker's own loop watches every accepted descriptor for
@@ -47,7 +46,7 @@ struct server_options {
 
 typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
 
-/* Makes a server that runs `loop` inside libh2o's (loop_embed). */
+/* Makes a server on `loop`. Returns -1 with ERR_IO if libh2o's loop cannot be watched. */
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e);
 
@@ -58,7 +57,7 @@ void server_limit_bodies(struct server *s, size_t max_bytes, size_t max_unfinish
 /* Accepts from fd (unix or TCP, non-blocking, listening), which stays the caller's. */
 void server_listen(struct server *s, int fd);
 
-/* Runs both loops until server_stop. May be called again afterwards. */
+/* Runs the loop until server_stop. May be called again afterwards. */
 void server_run(struct server *s);
 void server_stop(struct server *s);
 

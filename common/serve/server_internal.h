@@ -87,8 +87,10 @@ struct server {
     h2o_evloop_t *evloop;
     h2o_socket_t **listeners;
     size_t n_listeners;
-    h2o_socket_t *inner;
-    h2o_timeout_entry_t due; /* linked: our loop has timers or tasks for this turn */
+    struct loop_io libh2o; /* its epoll descriptor */
+    struct loop_task run;  /* posted: libh2o has work */
+    h2o_timeout_entry_t flush;
+    bool changed; /* libh2o must poll: a socket reads, writes or was closed */
     struct list_head conns;
     struct list_head lenders;          /* routers' channels (lent.c) */
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
@@ -100,9 +102,7 @@ struct server {
     size_t n_conns;
     struct loop_timer pause; /* linked: accepting is paused */
     size_t busy;
-    /* time of the first callback in libh2o's present loop iteration; 0: none yet */
-    uint64_t turn_us;
-    bool stop, draining;
+    bool draining;
     uint64_t patience_until_ms; /* when a drain shuts the connections that peers keep open */
     struct exchange *awaiting;  /* exchanges that wait for pending answers */
     struct list_head late;      /* owners of exchanges whose handler is called in a later turn */
@@ -166,6 +166,11 @@ static inline struct str str_of_iovec(h2o_iovec_t v)
 {
     return str_of(v.base ? v.base : "", v.len);
 }
+
+/* Lets libh2o work at the end of this iteration. Call it right after libh2o has begun to read or to
+ * write on the socket, which may be closed since. If the kernel has taken all bytes, only libh2o's
+ * callback is called. Otherwise, and for NULL, its loop polls its sockets. */
+void server_run_libh2o(struct server *s, const h2o_socket_t *sock);
 
 /* Asks the peer of a connection without a pending answer to begin no further request on it
  * (HTTP1_RETIRING). Call it while draining. A request that the peer has begun is served, and its

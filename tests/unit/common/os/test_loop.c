@@ -1,6 +1,5 @@
 #include "common/os/loop.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -227,23 +226,15 @@ TEST_WITH(loop, tasks_run_once_per_turn, circle)
     cr_assert_eq(loop_poll(f->l, 0), 0);
 }
 
-/* An outer loop. Counts how often it was asked to call again. */
-static void on_wanted(void *ctx)
-{
-    ++*(int *)ctx;
-}
-
 TEST_WITH(loop, long_tasks_leave_room_for_others_and_keep_their_order, circle)
 {
     struct probe p[MANY] = {0};
-    int turns = 0, wanted = 0, n;
+    int turns = 0, n;
 
-    loop_embed(f->l, on_wanted, &wanted);
     for (int i = 0; i < MANY; i++)
         loop_task_post(f->l, &p[i].task, on_long_task);
     for (; p[MANY - 1].tasks == 0; turns++) {
         cr_assert_eq(loop_next_timeout_ms(f->l), 0);
-        cr_assert_eq(wanted, MANY + turns, "an outer loop hears that there is more");
         n = loop_poll(f->l, 0);
         cr_assert_eq(n, 1, "%d at once", n);
         for (int i = 1; i < MANY; i++)
@@ -258,9 +249,7 @@ TEST_WITH(loop, long_callbacks_leave_room_for_others_and_none_is_lost, circle)
     struct probe p[MANY] = {0};
     int fd[MANY][2], turns = 0, calls = 0;
     struct probe *last = NULL;
-    int wanted = 0;
 
-    loop_embed(f->l, on_wanted, &wanted);
     for (int i = 0; i < MANY; i++) {
         pair(fd[i]);
         cr_assert_eq(loop_add(f->l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
@@ -269,7 +258,6 @@ TEST_WITH(loop, long_callbacks_leave_room_for_others_and_none_is_lost, circle)
     for (; calls < MANY - 1; turns++) {
         int n;
 
-        cr_assert_eq(wanted, turns, "an outer loop hears that there is more");
         n = loop_poll(f->l, 0);
         cr_assert_eq(n, 1, "%d at once", n);
         calls += n;
@@ -285,24 +273,6 @@ TEST_WITH(loop, long_callbacks_leave_room_for_others_and_none_is_lost, circle)
     cr_assert_eq(loop_poll(f->l, 0), 0);
     for (int i = 0; i < MANY; i++) {
         cr_assert_eq(p[i].calls, &p[i] != last);
-        close(fd[i][0]);
-        close(fd[i][1]);
-    }
-}
-
-TEST_WITH(loop, whoever_asks_for_it_has_all_descriptors_served_in_a_turn, circle)
-{
-    struct probe p[MANY] = {0};
-    int fd[MANY][2];
-
-    loop_serve_all(f->l);
-    for (int i = 0; i < MANY; i++) {
-        pair(fd[i]);
-        cr_assert_eq(loop_add(f->l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
-        cr_assert_eq(write(fd[i][1], "x", 1), 1);
-    }
-    cr_expect_eq(loop_poll(f->l, 0), MANY);
-    for (int i = 0; i < MANY; i++) {
         close(fd[i][0]);
         close(fd[i][1]);
     }
@@ -351,51 +321,6 @@ TEST_WITH(loop, long_callbacks_of_one_kind_leave_the_next_turn_to_the_others, ci
         cr_assert_eq(f->p.timers, i);
         cr_assert_eq(f->p.tasks, i);
     }
-    close(fd[0]);
-    close(fd[1]);
-}
-
-static bool readable(int fd, int timeout_ms)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-
-    return poll(&p, 1, timeout_ms) == 1;
-}
-
-TEST_WITH(loop, embedded_loop_asks_for_turns, circle)
-{
-    struct probe p = {.loop = f->l}, again = {.loop = f->l, .again_now = true};
-    int wanted = 0;
-
-    loop_embed(f->l, on_wanted, &wanted);
-    loop_timer_set(f->l, &p.timer, 1, on_timer);
-    cr_assert_eq(wanted, 0, "the outer loop asks for timers");
-    while (loop_next_timeout_ms(f->l) != 0)
-        ;
-    cr_assert_eq(loop_poll_due(f->l), 1);
-    cr_assert_eq(p.timers, 1);
-    loop_task_post(f->l, &p.task, on_task);
-    cr_assert_eq(wanted, 1);
-    cr_assert_eq(loop_poll_due(f->l), 1);
-    cr_assert_eq(wanted, 1, "nothing is left");
-    loop_task_post(f->l, &again.task, on_task);
-    cr_assert_eq(loop_poll_due(f->l), 1);
-    cr_assert_eq(wanted, 3, "told at the end of the turn that posted");
-    loop_embed(f->l, NULL, NULL);
-    cr_assert_eq(loop_poll(f->l, -1), 1);
-    cr_assert_eq(wanted, 3);
-}
-
-TEST_WITH(loop, turn_for_what_is_due_leaves_descriptors, circle)
-{
-    int fd[2];
-
-    pair(fd);
-    cr_assert_eq(loop_add(f->l, &f->p.io, fd[0], LOOP_IN, on_long_io, NULL), 0);
-    cr_assert_eq(write(fd[1], "x", 1), 1);
-    cr_assert_eq(loop_poll_due(f->l), 0);
-    cr_assert(readable(loop_fd(f->l), 0));
-    cr_assert_eq(loop_poll(f->l, 0), 1);
     close(fd[0]);
     close(fd[1]);
 }
@@ -454,4 +379,42 @@ TEST_WITH(loop, long_work_has_its_turns_beside_tasks_that_never_end, circle)
         (void)loop_poll(f->l, 0);
     }
     cr_assert_geq(part.tasks, TURNS, "%d of %d turns", part.tasks, 3 * TURNS);
+}
+
+/* --- tasks at the end of an iteration --- */
+
+/* Posts the task of `other` for the end. */
+static void on_posting_task(struct loop_task *t)
+{
+    struct probe *p = CONTAINER_OF(t, struct probe, task);
+
+    loop_task_post_last(p->loop, &p->other->task, on_task);
+    on_task(t);
+}
+
+TEST_WITH(loop, what_a_task_posts_for_the_end_runs_in_the_same_turn, circle)
+{
+    struct probe end = {.loop = f->l}, first = {.loop = f->l, .other = &end}, behind = first;
+
+    loop_task_post(f->l, &first.task, on_posting_task);
+    loop_task_post_behind(f->l, &behind.task, on_posting_task);
+    cr_assert_eq(loop_poll(f->l, -1), 3);
+    cr_assert_eq(end.tasks, 1);
+    loop_task_post_last(f->l, &end.task, on_task);
+    cr_assert_eq(loop_next_timeout_ms(f->l), 0);
+    cr_assert_eq(loop_poll(f->l, -1), 1);
+    cr_assert_eq(end.tasks, 2);
+}
+
+TEST_WITH(loop, the_end_of_a_turn_that_took_long_begins_the_next, circle)
+{
+    struct probe end = {.loop = f->l}, first = {.loop = f->l};
+
+    loop_task_post_last(f->l, &end.task, on_task);
+    loop_task_post(f->l, &first.task, on_long_task);
+    cr_assert_eq(loop_poll(f->l, 0), 1);
+    cr_assert_eq(end.tasks, 0);
+    loop_task_post(f->l, &first.task, on_long_task);
+    cr_assert_eq(loop_poll(f->l, 0), 2);
+    cr_assert_eq(end.tasks, 1);
 }
