@@ -33,7 +33,8 @@ struct loop {
     bool in_turn; /* now_ms is up to date */
     int first;    /* kind with which the next iteration begins */
     uint64_t now_ms;
-    uint64_t until_us; /* end of the iteration's slice */
+    uint64_t looked_ms; /* when descriptors were looked at last */
+    uint64_t until_us;  /* end of the iteration's slice */
     uint64_t n_turns;
     uint64_t lag_us;
     loop_hold_fn on_hold; /* or NULL */
@@ -357,16 +358,21 @@ static int run_events(struct loop *l)
     return calls;
 }
 
-/* Fetches events, unless the last iteration left some. */
-static void fetch_events(struct loop *l, int timeout_ms, uint64_t now_ms)
+/* Fetches events, unless the last iteration left some. Between tasks that post others it looks once
+ * a millisecond. Returns whether it has looked. */
+static bool fetch_events(struct loop *l, int timeout_ms, uint64_t now_ms)
 {
-    int n;
+    int wait, n;
 
     if (l->event_at < l->event_n)
-        return;
-    n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms, now_ms));
+        return false;
+    wait = wait_ms(l, timeout_ms, now_ms);
+    if (wait == 0 && timeout_ms != 0 && now_ms == l->looked_ms)
+        return false;
+    n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait);
     l->event_at = 0;
     l->event_n = n > 0 ? n : 0;
+    return true;
 }
 
 bool loop_has_time(const struct loop *l)
@@ -422,12 +428,13 @@ static int run_kinds(struct loop *l)
 /* Runs one iteration, whose wait begins at now_ms. */
 static int run_turn(struct loop *l, int timeout_ms, uint64_t now_ms)
 {
-    uint64_t start_us, end_us;
+    bool looked = fetch_events(l, timeout_ms, now_ms);
+    uint64_t start_us = clock_us(), end_us;
     int calls;
 
-    fetch_events(l, timeout_ms, now_ms);
-    start_us = clock_us();
     l->now_ms = start_us / 1000;
+    if (looked)
+        l->looked_ms = l->now_ms;
     l->until_us = start_us + SLICE_US;
     l->n_turns++;
     l->in_turn = true;

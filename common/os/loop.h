@@ -9,10 +9,10 @@
  *
  * An iteration (turn): wait -> descriptor callbacks -> due timers -> tasks posted before this point
  * -> tasks of loop_task_post_behind -> tasks of loop_task_post_last. Tasks that are posted to their
- * own kind run in the next iteration, which then does not wait. Callbacks that have taken a
- * millisecond end the iteration. The next one begins with the kind that had no time. Callbacks of
- * one kind keep their order. So no iteration takes longer than a millisecond and the longest
- * callback.
+ * own kind run in the next iteration, which then does not wait, and looks at descriptors only if
+ * the last look is a millisecond ago. Callbacks that have taken a millisecond end the iteration.
+ * The next one begins with the kind that had no time. Callbacks of one kind keep their order. So no
+ * iteration takes longer than a millisecond and the longest callback.
  *
  * One thread only. The loop does not own descriptors and does not handle signals (see signals.h).
  */
