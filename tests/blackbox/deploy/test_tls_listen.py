@@ -456,6 +456,7 @@ def test_the_oldest_handshake_ends_first(port):
     waits = not made[-1].has_answer()
     for s in made[1:]:
         s.finish()
+    g.wait_until(lambda: p.handshakes("done") >= len(made), 20, "the gateway has their last flights")
     for s in made:
         s.plain.close()
     assert waits, "the last one still waited"
