@@ -4,10 +4,10 @@
  *
  *   created_s  cached_tokens  reasoning_tokens  stop_text  tops  asked
  *
- * `tops` is a text within the row, absent if no alternatives were sent: for each token their
- * number, then id and float32 of each. Their bytes are not stored, because the tokenizer has them.
- * An incomplete text is read as empty, never in part: the replay then contains only ids and
- * message.
+ * checkpoint_stop reads `stop_text`, too. `tops` is a text within the row, absent if no
+ * alternatives were sent: for each token their number, then id and float32 of each. Their bytes are
+ * not stored, because the tokenizer has them. An incomplete text is read as empty, never in part:
+ * the replay then contains only ids and message.
  */
 #include "worker/plane/call/told.h"
 

@@ -51,7 +51,8 @@ struct session_answer {
     bool cached_told;
     /* tokens of the prompt that the engine had cached, as it reports; valid if cached_told */
     uint32_t cached_tokens;
-    struct str told; /* further data that the client got (opaque here), for replays; or absent */
+    struct str told; /* further data that the client got, for replays; or absent. Only its stop
+                        string is read here (checkpoint_stop) */
 
     /* The answer is from an upstream that was asked with messages, so the ids of the plan's prompt
      * were not sent. The answers' ids are kept if the upstream also returned its prompt's ids, the

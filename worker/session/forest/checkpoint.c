@@ -14,6 +14,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "worker/session/forest/forest.h"
+#include "worker/session/record/record.h"
 #include "worker/session/store/payload.h"
 #include "worker/text/request/odds.h"
 #include "worker/text/tokens/span.h"
@@ -26,6 +27,18 @@ struct checkpoint *checkpoint_shown(struct checkpoint *t)
         if (t->instead->instead)
             t->instead = t->instead->instead;
     return t;
+}
+
+/* Reads the order of worker/plane/call/told.c. */
+struct str checkpoint_stop(const struct checkpoint *t)
+{
+    struct record_in r = record_in_of(t->told);
+    struct str stop;
+
+    for (int i = 0; i < 3; i++)
+        (void)record_u(&r);
+    stop = record_str(&r);
+    return t->told.p && !r.bad ? stop : (struct str){0};
 }
 
 /* --- runs --- */

@@ -160,6 +160,9 @@ static inline bool checkpoint_lies_apart(const struct checkpoint *t)
     return t->payload != t->context.payload;
 }
 
+/* Returns the stop string that ended the answer; absent if none did. Read from `told`. */
+struct str checkpoint_stop(const struct checkpoint *t);
+
 /* Return what was sampled, n values each. The payload must have been recalled. */
 const int32_t *checkpoint_ids(const struct checkpoint *t);
 

@@ -36,6 +36,7 @@ void forest_done(struct forest *f)
     vec_done(&f->calls);
     vec_done(&f->by_number);
     vec_done(&f->seals);
+    vec_done(&f->stops);
     free(f->buckets);
     map_done(&f->by_env);
     map_done(&f->by_response);
@@ -254,6 +255,8 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
  * because a session may have thousands that call the same tool. */
 enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 8192 };
 
+enum { STOPS_MAX = 16 }; /* stop strings that a session's echoes are searched for */
+
 /* Arguments that are parsed and compared as values, with members in any order, cost so many times
  * their bytes of text, per candidate. */
 enum { ECHO_ARGS_COST = 8 };
@@ -384,6 +387,46 @@ static uint64_t echo_key(const struct message_node *parent, uint64_t hash)
     return key_of(parent, hash) | 1;
 }
 
+void forest_note_stop(struct forest *f, const struct checkpoint *t)
+{
+    struct str stop = str_trim(checkpoint_stop(t));
+    bool known = stop.len == 0 || f->matcher.kind != MATCHER_CANONICAL || f->stops.n == STOPS_MAX;
+
+    for (size_t i = 0; i < f->stops.n && !known; i++)
+        known = str_eq(f->stops.at[i], stop);
+    if (!known)
+        *vec_push(&f->stops) = forest_str(f, stop);
+}
+
+/* Finds an answer whose text the client has completed by the stop string that ended it. */
+static struct message_node *find_stopped(const struct forest *f, const struct message_node *parent,
+                                         struct echo_look *l)
+{
+    struct str text = str_trim(l->m->content);
+    struct message cut = *l->m;
+
+    for (size_t i = 0; i < f->stops.n && !cut.calls; i++) {
+        struct str stop = f->stops.at[i];
+        struct message_node *n;
+        uint64_t key;
+
+        if (!str_ends(text, stop))
+            continue;
+        cut.content = str_sub(text, 0, text.len - stop.len);
+        key = echo_key(parent, message_echo_hash(&cut));
+        for (n = map_get(&f->by_echo, hash_key(&key)); n; n = n->echoed) {
+            if (n->parent != parent || !n->newest)
+                continue;
+            if (!goes_on(l, n))
+                return NULL;
+            if (str_eq(str_trim(checkpoint_stop(n->newest)), stop) &&
+                message_echoes_words(&n->msg, &cut, &f->matcher, &l->args))
+                return n;
+        }
+    }
+    return NULL;
+}
+
 /* Like forest_find_child, but also finds answers that a client sent back in its own form. */
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m)
@@ -398,6 +441,8 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
     key = echo_key(parent, message_echo_hash(m));
     look.m = m;
     n = find_echo(f, parent, key, &look);
+    if (!n)
+        n = find_stopped(f, parent, &look);
     message_args_done(&look.args);
     return n;
 }

@@ -212,6 +212,7 @@ struct forest {
     bool has_images;                 /* some message has a picture */
     bool has_signed;                 /* some answer is signed (message_is_signed) */
     VEC(uint64_t) seals;             /* hashes of the seals of the answers' thoughts */
+    VEC(struct str) stops; /* the first different stop strings that ended answers, trimmed */
     struct forest_leaves leaves;
     struct forest_sums sums;
 };
@@ -318,6 +319,9 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
 
 /* Notes an answer that an upstream signed, and the seals of its thought. */
 void forest_remember_signed(struct forest *f, const struct json *message);
+
+/* Lets lookups find echoes that repeat the stop string that ended the answer. */
+void forest_note_stop(struct forest *f, const struct checkpoint *t);
 
 /* Lets lookups find echoes of an answer that was generated at this node. */
 void forest_enter_echo(struct forest *f, struct message_node *n);

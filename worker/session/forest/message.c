@@ -492,7 +492,7 @@ bool message_shows_images(const struct message *m)
 /* --- echoes --- */
 
 /* Returns the text without white space around it, and without the thought that some clients put
- * before it. */
+ * before it. Claude Code writes "(no content)" for an empty answer. */
 static struct str bare_text(struct str text)
 {
     struct str end = STR("</think>");
@@ -500,7 +500,9 @@ static struct str bare_text(struct str text)
 
     text = str_trim(text);
     at = str_starts(text, STR("<think>")) ? str_find(text, end, 0) : SIZE_MAX;
-    return at == SIZE_MAX ? text : str_trim(str_sub(text, at + end.len, SIZE_MAX));
+    if (at != SIZE_MAX)
+        text = str_trim(str_sub(text, at + end.len, SIZE_MAX));
+    return str_eq_c(text, "(no content)") ? STR("") : text;
 }
 
 /* Reports whether m may be an echo. Only under matcher canonical. */

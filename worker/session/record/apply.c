@@ -331,6 +331,7 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
     s->forest.shape += s->forest.nodes.n == n_before; /* an existing node has a new answer */
     if (!ready)
         forest_enter_echo(&s->forest, t->node);
+    forest_note_stop(&s->forest, t);
     prompt->samples++;
 }
 

@@ -6,6 +6,7 @@
 #include "costs.h"
 #include "testing.h"
 #include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/record.h"
 #include "worker/text/request/chat.h"
 
 static const struct json *said(struct arena *a, unsigned i)
@@ -325,6 +326,61 @@ TEST(forest, ids_longer_than_issued_ones_are_not_looked_up)
     cr_expect_null(forest_issuer(&f, STR("call_2")));
     cr_expect_null(forest_issuer(&f, STR("")));
     cr_expect_null(forest_issuer(&f, str_of("call_1", SIZE_MAX / 2)));
+    forest_done(&f);
+}
+
+static struct message_node *find_said(struct forest *f, struct message_node *parent,
+                                      const char *text, struct arena *a)
+{
+    const struct json *v;
+    struct message m;
+    struct err e;
+    struct str s = arena_printf(a, "{\"role\":\"assistant\",\"content\":\"%s\"}", text);
+
+    cr_assert_eq(json_parse(a, s, &v, &e), 0, "%s", e.text);
+    message_read(&m, v, &f->matcher, a);
+    return forest_find_echo(f, parent, &m);
+}
+
+/* An answer with the stop string that ended its node's newest sample is that answer. */
+TEST(forest, an_answer_is_found_by_its_text_and_stop_string)
+{
+    struct arena a = {0};
+    struct forest f;
+    struct prompt_env *env;
+    struct checkpoint first = {0}, second = {0};
+    struct buf told = {0};
+    struct err e;
+
+    forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+    env = forest_env_add(&f, &(struct env_key){0}, NULL);
+    for (int i = 0; i < 3; i++)
+        record_put_u(&told, 0);
+    record_put_str(&told, STR("\nEND:"));
+    first.told = buf_str(&told);
+    cr_assert_eq(
+        json_parse(&a, STR("{\"role\":\"assistant\",\"content\":\"go \"}"), &first.message, &e), 0,
+        "%s", e.text);
+    first.node = forest_child(&f, &env->root, first.message);
+    first.node->newest = &first;
+    forest_enter_echo(&f, first.node);
+    cr_expect_null(find_said(&f, &env->root, "go END:", &a), "no stop string is noted yet");
+    forest_note_stop(&f, &first);
+    forest_note_stop(&f, &first);
+    cr_expect_eq(f.stops.n, 1);
+    cr_expect_eq(find_said(&f, &env->root, "go \\nEND:", &a), first.node);
+    cr_expect_eq(find_said(&f, &env->root, "goEND: ", &a), first.node);
+    cr_expect_eq(find_said(&f, &env->root, "go", &a), first.node);
+    cr_expect_null(find_said(&f, &env->root, "went END:", &a));
+    cr_expect_null(find_said(&f, &env->root, "go END: more", &a));
+    cr_expect_null(find_said(&f, first.node, "go END:", &a));
+    second = first;
+    second.told = (struct str){0};
+    second.older = &first;
+    first.node->newest = &second;
+    cr_expect_null(find_said(&f, &env->root, "go END:", &a), "the newest has no stop string");
+    buf_done(&told);
+    arena_done(&a);
     forest_done(&f);
 }
 
