@@ -182,8 +182,8 @@ def test_an_nginx_site_holds_only_what_was_meant():
 
 
 @pytest.mark.parametrize("words, told", [
-    (["--tool-parser", "foo"], ["--tool-parser", "foo", "hermes", "qwen3_coder"]),
-    (["--reasoning-parser", "foo"], ["--reasoning-parser", "deepseek_r1"]),
+    (["--tool-parser", "auto"], ["--tool-parser", "auto", "hermes", "qwen3_coder", "leave it out"]),
+    (["--reasoning-parser", "foo"], ["--reasoning-parser", "deepseek_r1", "leave it out"]),
     (["--engine", "builtin:echo,weigth=3"], ["--engine", '"weigth"', 'did you mean "weight"', "key-file"]),
     (["--engine", "sglang:http://127.0.0.1:1,weigth=3"], ["--engine", '"weigth"', 'did you mean "weight"']),
     (["--engine", "sglang:http://127.0.0.1:1,weight=x"], ["--engine", "weight", '"x"', "0 to 1e9"]),

@@ -72,6 +72,7 @@ static void list_names(const struct names *names, size_t n, struct buf *out)
         if (names[i].others[0])
             buf_printf(out, " (%s)", names[i].others);
     }
+    buf_puts(out, "; leave it out, and the template's marks decide");
 }
 
 void tool_kind_names(struct buf *out)

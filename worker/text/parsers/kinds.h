@@ -136,7 +136,8 @@ static inline bool tool_kind_ends_answer(enum tool_kind kind)
 int tool_kind_named(struct str name, enum tool_kind *ret);
 int reasoning_kind_named(struct str name, enum reasoning_kind *ret);
 
-/* Appends all names, for errors: "none, hermes (qwen, qwen25 ...), ...". */
+/* Appends all names, for errors: "none, hermes (qwen, qwen25 ...), ...", and that none is needed.
+ */
 void tool_kind_names(struct buf *out);
 void reasoning_kind_names(struct buf *out);
 
