@@ -177,6 +177,15 @@ static bool has_our_lines(const struct http1_head *h)
     return h->at[HTTP1_FORWARDED] || h->at[HTTP1_CONFIRMATION];
 }
 
+/* Returns the number of headers that count for the limit of a worker: not those of a hop, which
+ * adds Expect, too. */
+static size_t count_for_limit(const struct http1_head *h)
+{
+    bool by_node = h->at[HTTP1_FORWARDED] > 0;
+
+    return h->n - by_node - (by_node && h->at[HTTP1_EXPECT] > 0) - (h->at[HTTP1_CONFIRMATION] > 0);
+}
+
 static int too_many(const struct http1_head *h, struct err *e)
 {
     return err_set(e, ERR_HEAD_TOO_LARGE, "more than %d headers",
@@ -502,9 +511,7 @@ int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t
     r = parse_head(h, in, max_bytes, parse_request_line, e);
     if (r != 1)
         return r;
-    /* a worker takes no more, and these two are not for it */
-    if (h->n - (h->at[HTTP1_FORWARDED] > 0) - (h->at[HTTP1_CONFIRMATION] > 0) >
-        HTTP1_CLIENT_HEADERS_MAX)
+    if (count_for_limit(h) > HTTP1_CLIENT_HEADERS_MAX)
         return too_many(h, e);
     h->expects_continue =
         h->minor == 1 && str_eq_nocase(http1_known(h, HTTP1_EXPECT), STR("100-continue"));

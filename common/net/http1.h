@@ -110,9 +110,9 @@ struct http1_head {
 /* Parses the request head at the start of `in`. `seen_bytes`: bytes that an earlier call has parsed
  * that returned 0 (0 at first). Returns 1 if done, 0 if more bytes are needed. -1: ERR_INVALID
  * (400), ERR_HTTP_VERSION (505) or ERR_HEAD_TOO_LARGE (431, beyond max_bytes or
- * HTTP1_CLIENT_HEADERS_MAX; HTTP1_FORWARDED and HTTP1_CONFIRMATION do not count, and with one of
- * them the head may have HTTP1_OWN_BYTES more). One empty line before the request line is skipped
- * (and counted in len_bytes). */
+ * HTTP1_CLIENT_HEADERS_MAX; HTTP1_FORWARDED, Expect next to it, and HTTP1_CONFIRMATION do not
+ * count, and with one of them the head may have HTTP1_OWN_BYTES more). One empty line before the
+ * request line is skipped (and counted in len_bytes). */
 RG_MUSTCHECK int http1_request(struct http1_head *h, struct str in, size_t seen_bytes,
                                size_t max_bytes, struct err *e);
 
