@@ -105,16 +105,19 @@ def test_attempts_go_where_the_load_is_least(fleet):
     for _ in range(12):     # too few for the node to send them to the other one
         fleet.create(busy)
     front = Front(*fleet)
-    g.wait_until(lambda: all(load(gateway, busy) == 12 for gateway in fleet), 20, "every node knows its load")
+    # a node says its load anew if it differs by more than four sessions and a tenth
+    g.wait_until(lambda: min(known := {load(gateway, busy) for gateway in fleet}) >= 8 and len(known) == 1, 20, "every node knows its load")
+    more = load(fleet[idle], busy)
     for node in (busy, idle):
         submit(front, f"at-{node}", n=1, session={"node": node})
         made, = claim(front, "r", 1)
         assert index_of(made["session"]["session_id"]) // 256 == fleet.block(node), "the group asks for it"
         assert front.post(f"/groups/at-{node}/cancel").status == 200
-    g.wait_until(lambda: all(load(gateway, busy) == 12 and load(gateway, idle) == 0 for gateway in fleet), 20, "both have ended")
+    g.wait_until(lambda: all(load(gateway, busy) == more and load(gateway, idle) == 0 for gateway in fleet), 20, "both have ended")
     submit(front, "one", n=14)
     blocks = [index_of(a["session"]["session_id"]) // 256 for a in claim(front, "r", 14)]
-    assert (blocks.count(fleet.block(idle)), blocks.count(fleet.block(busy))) == (13, 1), "as many as the other has, then by turns"
+    by_turns = (14 - more) // 2
+    assert (blocks.count(fleet.block(idle)), blocks.count(fleet.block(busy))) == (14 - by_turns, by_turns), "as many as the other has, then by turns"
     submit(front, "two", n=2, runner="s", session={"node": busy})
     assert {index_of(a["session"]["session_id"]) // 256 for a in claim(front, "s", 2)} == {fleet.block(busy)}
 
