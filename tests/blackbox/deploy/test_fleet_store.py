@@ -455,7 +455,7 @@ def test_no_check_of_the_scripts_is_superfluous(server, tmp_path, check):
     edit = neutral + " " * (len(check) - len(neutral) - len(kept)) + kept
     with Proxy(server.port, [(check.encode(), edit.encode())]) as proxy:
         with pytest.raises(AssertionError, match=r"test_fleet_store|assert"):
-            for seed in range(20):
+            for seed in range(80):
                 play_differently(random.Random(seed), server, proxy.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
         assert proxy.found == {check.encode()}
 
