@@ -143,7 +143,8 @@ static bool belongs_to_answer(struct joining *j, const struct json *part, const 
     const struct json *before = j->owner.before(j->owner.ctx, answer);
     struct str text = content_of(part), thought = thought_of(part);
 
-    if (before && same_words(j, text, content_of(before)))
+    if (before && same_words(j, text, content_of(before)) &&
+        (text.len > 0 || same_words(j, thought, thought_of(before))))
         return false;
     if (text.len > 0)
         return content_of(m).len == 0 && same_words(j, text, content_of(all));
@@ -220,7 +221,7 @@ static bool split_answers(struct joining *j, const struct json *messages, uint32
 
     if (!str_starts(text, before))
         before = before.len <= j->room ? str_trim(before) : (struct str){0};
-    if (!before.len || !str_starts(text, before) ||
+    if (str_trim(before).len == 0 || !str_starts(text, before) ||
         !same_words(j, str_sub(text, before.len, text.len), content_of(all)))
         return false;
     if (!str_ends(thought, thought_of(all)))

@@ -560,6 +560,13 @@ def test_a_thought_alone_that_is_an_answer_stays_one(serve):
     assert go_on(gateway, sid, [USER, thought], [], content="I look.") == [3]
 
 
+def test_a_thought_in_a_message_of_its_own_after_another_thought_continues_its_answer(serve):
+    gateway, sid = serve(["<think>\nhm\n</think>\n\n", "<think>\nso\n</think>\n\n" + LOOK[0], LOOK[1]])
+    assert post(gateway, sid, "/v1/chat/completions", {**CALLS_F, "messages": [USER]}).status == 200
+    hm, so = ({"role": "assistant", "content": "", "reasoning_content": thought} for thought in ("hm", "so"))
+    assert go_on(gateway, sid, [USER, hm], [so], content="I look.") == [3]
+
+
 ASKED = {"instructions": "Be brief.", "metadata": {"k": "v"}, "parallel_tool_calls": False,
          "temperature": 0.25, "top_p": 0.5, "max_output_tokens": 77, "tool_choice": "auto",
          "reasoning": {"effort": "low"}, "truncation": "auto", "user": "u", "store": True,
