@@ -269,6 +269,7 @@ static void refuse_unwatched(struct server_conn *c, const struct err *e)
     log_warn(NULL, "cannot watch a connection", LOG_T("error", e->text));
     c->refused = true;
     (void)shutdown(c->fd, SHUT_RDWR);
+    server_run_libh2o(c->server, NULL);
 }
 
 /* Makes the server_conn of an accepted socket. It lives until libh2o closes the socket. */
@@ -433,13 +434,17 @@ void server_listen(struct server *s, int fd)
     server_run_libh2o(s, NULL);
 }
 
+/* A stop that came before the run, while the owner drove the loop, counts, too. */
 void server_run(struct server *s)
 {
-    loop_run(s->loop);
+    if (!s->stop)
+        loop_run(s->loop);
+    s->stop = false;
 }
 
 void server_stop(struct server *s)
 {
+    s->stop = true;
     loop_stop(s->loop);
 }
 
@@ -528,6 +533,7 @@ static void close_exchanges(struct server *s)
         c->ends = true;
         list_remove(&c->item);
         list_append(&s->conns, &c->item);
+        server_check_confirmation(c); /* libh2o may see the end before our watch does */
         intake_stop_libh2o(c);
         if (lent_leaves(c))
             continue;

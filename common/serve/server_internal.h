@@ -102,7 +102,7 @@ struct server {
     size_t n_conns;
     struct loop_timer pause; /* linked: accepting is paused */
     size_t busy;
-    bool draining;
+    bool stop, draining;
     uint64_t patience_until_ms; /* when a drain shuts the connections that peers keep open */
     struct exchange *awaiting;  /* exchanges that wait for pending answers */
     struct list_head late;      /* owners of exchanges whose handler is called in a later turn */
