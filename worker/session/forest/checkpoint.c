@@ -38,7 +38,7 @@ struct str checkpoint_stop(const struct checkpoint *t)
     for (int i = 0; i < 3; i++)
         (void)record_u(&r);
     stop = record_str(&r);
-    return t->told.p && !r.bad ? stop : (struct str){0};
+    return t->n > 0 && t->told.p && !r.bad ? stop : (struct str){0};
 }
 
 /* --- runs --- */

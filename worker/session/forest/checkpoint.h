@@ -160,7 +160,8 @@ static inline bool checkpoint_lies_apart(const struct checkpoint *t)
     return t->payload != t->context.payload;
 }
 
-/* Returns the stop string that ended the answer; absent if none did. Read from `told`. */
+/* Returns the stop string that ended the answer; absent if none did, or if no ids of the answer are
+ * known, so that they cannot have it. Read from `told`. */
 struct str checkpoint_stop(const struct checkpoint *t);
 
 /* Return what was sampled, n values each. The payload must have been recalled. */
