@@ -58,6 +58,8 @@ def test_a_state_folder_that_turns_read_only(start, tmp_path, durability):
         assert sum(errors.values()) >= 3, errors
         gateway.stop()
         wait_until(lambda: run("umount", folder), 10, "nothing uses the folder any longer")
+        wait_until(lambda: not subprocess.run(["losetup", "-j", image], capture_output=True, check=True).stdout, 10,
+                   "no name space has it mounted")
         assert run("mount", "-o", "loop", image, folder)
         gateway.start()
         assert gateway.get(path + "?records=1").json()["records"] == before
