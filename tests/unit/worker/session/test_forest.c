@@ -358,6 +358,8 @@ TEST(forest, an_answer_is_found_by_its_text_and_stop_string)
         record_put_u(&told, 0);
     record_put_str(&told, STR("\nEND:"));
     first.told = buf_str(&told);
+    cr_expect_null(checkpoint_stop(&first).p, "an answer without ids cannot have it in them");
+    first.n = 1;
     cr_assert_eq(
         json_parse(&a, STR("{\"role\":\"assistant\",\"content\":\"go \"}"), &first.message, &e), 0,
         "%s", e.text);
