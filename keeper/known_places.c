@@ -18,7 +18,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/os/file.h"
-#include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "keeper/keeper_state.h"
 
@@ -52,7 +51,6 @@ static void put_places(const struct map *places, struct buf *out)
 
 static void write_places(struct fleet_keeper *k)
 {
-    bool durable = k->h->config->durability == DURABILITY_POWER;
     char path[PATH_SIZE], aside[PATH_SIZE + 8];
     struct buf text = {0};
     struct err e;
@@ -62,7 +60,8 @@ static void write_places(struct fleet_keeper *k)
     buf_printf(&text, "%s\n", k->url.name);
     put_places(&k->view.places, &text);
     put_places(&k->view.gone, &text);
-    if (file_write(path, aside, buf_str(&text), durable)) {
+    /* synced: a file that a power cut has torn would stop the next start */
+    if (file_write(path, aside, buf_str(&text), true)) {
         (void)err_sys(&e, ERR_IO, "cannot write %s", path);
         log_error(NULL,
                   "cannot write which places the fleet has: if the store is lost, ids of lost "
