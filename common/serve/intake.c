@@ -154,7 +154,7 @@ void intake_resume_libh2o(struct server_conn *c)
         return;
     intake_forget(c);
     h2o_socket_read_start(c->sock, had);
-    server_run_libh2o(c->server, c->sock);
+    server_run_libh2o(c->server, NULL);
 }
 
 /* Reads on after the present request was answered, after other work, or because the peer has left.

@@ -167,9 +167,9 @@ static inline struct str str_of_iovec(h2o_iovec_t v)
     return str_of(v.base ? v.base : "", v.len);
 }
 
-/* Lets libh2o work at the end of this iteration. Call it right after libh2o has begun to read or to
- * write on the socket, which may be closed since. If the kernel has taken all bytes, only libh2o's
- * callback is called. Otherwise, and for NULL, its loop polls its sockets. */
+/* Lets libh2o work at the end of this iteration. Call it right after libh2o has written on the
+ * socket, which may be closed since. If the kernel has taken all bytes, only libh2o's callback is
+ * called. Otherwise, and for NULL, its loop polls its sockets. */
 void server_run_libh2o(struct server *s, const h2o_socket_t *sock);
 
 /* Asks the peer of a connection without a pending answer to begin no further request on it
