@@ -92,11 +92,11 @@ static void spool_export(struct slow_server *s)
 
     buf_printf(&path, "%s/worker-0", s->folder);
     (void)mkdir(path.p, 0700);
-    buf_puts(&path, "/spool");
+    buf_printf(&path, "/spool");
     (void)mkdir(path.p, 0700);
     target_folder(s->target, 0, &path);
     (void)mkdir(path.p, 0700);
-    buf_puts(&path, "/s.msgpack");
+    buf_printf(&path, "/s.msgpack");
     buf_printf(&aside, "%s.new", path.p);
     buf_puts(&text, "\x81\xactrajectories\x91\xc6");
     for (int shift = 24; shift >= 0; shift -= 8)
