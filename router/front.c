@@ -273,8 +273,8 @@ void front_drain(struct front *f)
     bool ends = atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0;
 
     /* While the whole service stops, its port reports that, unless a next instance serves the port.
-     */
-    if (ends && atomic_load_explicit(&h->board->leaving, memory_order_relaxed)) {
+     * Other nodes of a fleet answer for it, so its port is closed. */
+    if (ends && h->fleet) {
         front_done(f);
     } else if (!ends || h->port_kept) {
         loop_timer_stop(f->hub->loop, &f->pause);

@@ -50,8 +50,8 @@ void front_take_queued(struct front *f);
 
 /* Handles the drain of the router. If this router ends alone (retired, replaced), it stops
  * accepting, because a different router has the socket or will have it. If the whole service ends,
- * it continues to accept: new requests get 503 `draining` while running ones finish. If it leaves
- * its fleet, the port is closed: clients and fronts connect to other nodes. */
+ * it continues to accept: new requests get 503 `draining` while running ones finish. A node of a
+ * fleet closes its port: clients and fronts connect to other nodes. */
 void front_drain(struct front *f);
 
 /* Stops accepting, and closes and frees the listeners. Accepts a zeroed front. */

@@ -40,6 +40,11 @@ def held(gateway):
     return gateway.metrics()["rollgate_fleet_held_requests"]
 
 
+def refuses(gateway):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", gateway.port)) != 0
+
+
 def owns(gateway, place, node=None):
     """Waits until the gateway knows that the node owns the place; None: no node."""
     def is_so():
@@ -306,6 +311,20 @@ def test_clients_of_a_drained_node_are_sent_on_then_refused(tmp_path):
         assert seen == {200} and call.thread.is_alive()
         assert call.get().status == 200
         b.wait(20)
+
+
+def test_a_stopping_node_refuses_connections(tmp_path):
+    """Else a front that counts connections would send it all requests while its last call runs."""
+    with Fleet(tmp_path, "ab", lease="1s", engine="builtin:echo,delay_ms=2000") as fleet:
+        b, session = fleet["b"], fleet.create("b")
+        path, call = f"/sessions/{session['session_id']}", Later(lambda: fleet.chat("b", session, "long"))
+        g.wait_until(lambda: b.get(path, headers=AS_ADMIN).json()["num_inflight_generations"], what="it runs")
+        b.signal(signal.SIGTERM)
+        b.wait_line("stopping")
+        g.wait_until(lambda: refuses(b), 1, "its port is closed")
+        held_back = Later(lambda: fleet["a"].get(path, headers=AS_ADMIN, timeout=60))
+        assert call.thread.is_alive() and call.get().status == 200
+        assert held_back.get().json()["turns"] == 1, held_back.get().text
 
 
 def test_a_held_request_is_answered_before_its_node_ends(tmp_path):
