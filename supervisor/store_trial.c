@@ -3,6 +3,7 @@
 #include "supervisor/store_trial.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/buf.h"
 #include "common/base/clock.h"
@@ -36,6 +37,14 @@ struct store_trial {
     bool listed;                  /* a watch has reported all orders */
 };
 
+/* Returns what to do about a call that the server did not carry out, or NULL. */
+static const char *cure_of(const char *why)
+{
+    bool forbidden = strstr(why, "permission") || strstr(why, "user executing the script");
+
+    return forbidden ? "give the user ~rg:NAME* &rg:NAME* +@all -@dangerous +info +role" : NULL;
+}
+
 static void on_answer(void *ctx, const struct store_answer *a)
 {
     struct store_trial *t = ctx;
@@ -47,8 +56,8 @@ static void on_answer(void *ctx, const struct store_answer *a)
     for (size_t i = 0; i < a->n_texts; i++)
         buf_add_str(&t->texts, a->texts[i]);
     if (a->why) {
-        doctor_add(t->d, t->check, FINDING_ERROR, NULL, "%s: %s", store_verdict_name(a->verdict),
-                   a->why);
+        doctor_add(t->d, t->check, FINDING_ERROR, cure_of(a->why), "%s: %s",
+                   store_verdict_name(a->verdict), a->why);
         t->failed = true;
     }
 }

@@ -1,5 +1,6 @@
 """`rollgate fleet check URL`: its reports on servers that can and cannot be the store of a fleet."""
 import json
+import re
 import subprocess
 import threading
 
@@ -57,6 +58,14 @@ def test_passwords_users_and_databases(tmp_path):
         wrong.write_text("pass")
         status, levels, out = run_check(server.url(password_file=wrong).replace("//", "//u@"))
         assert status == 0 and levels["server"] == "warning" and "by hand" in out and "not noticed" in out, out
+        for rules in ("~rg:test:* &rg:* +@all", "~rg:test* resetchannels +@all", "~rg:test* &rg:test* +@all -publish"):
+            server.ask("ACL", "SETUSER", "u", "reset", "on", ">pass", *rules.split())
+            status, levels, out = run_check(server.url(password_file=wrong).replace("//", "//u@"))
+            assert status == 1 and levels["claims"] == "error", out
+            cure = re.search("give the user ([^\"]*)", out)[1].replace("NAME", "test")
+        server.ask("ACL", "SETUSER", "u", "reset", "on", ">pass", *cure.split())
+        status, levels, out = run_check(server.url(password_file=wrong).replace("//", "//u@"))
+        assert status == 0 and levels["aof"] == "warning", out
         server.ask("SET", "rg:x", "1")
         assert run_check(server.url(password_file=key).replace("?", "/3?"))[0] == 0
         out = run_check(server.url(password_file=key).replace("?", "/99?"))[2]
