@@ -239,12 +239,27 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
     (void)s;
     (void)e;
     *ret = (struct model_suffix){.trim = fake_trim, .rewrites = fake_rewrites};
+    fake_text(&ret->ids, tail->added);
     if (tail->last.n <= fake_trim || tail->last.at[tail->last.n - 1 - fake_trim] != FAKE_END)
         *vec_push(&ret->ids) = FAKE_END;
     fake_text(&ret->ids, STR("\n"));
     ret->close = (uint32_t)ret->ids.n;
     fake_render(chat, covered, true, &ret->ids);
     return 0;
+}
+
+bool model_ends_at(const struct model *m, struct token_span last, struct str stop, struct arena *a,
+                   struct str *ret_after)
+{
+    size_t from = last.n - MIN_OF(last.n, stop.len);
+
+    (void)m;
+    (void)a;
+    *ret_after = (struct str){0};
+    for (size_t i = 0; i < stop.len && from + i < last.n; i++)
+        if (last.at[from + i] != (unsigned char)stop.p[i])
+            return false;
+    return last.n >= stop.len;
 }
 
 bool model_renders_all(const struct model *m)

@@ -146,7 +146,7 @@ static int render_behind(const struct search *s, const struct checkpoint *base, 
     messages->n = n;
     if (!base)
         return model_prompt(s->in->model, s->in->scratch, &chat, out, &e);
-    tail = (struct model_tail){{s->ids, base->total}, base->cut};
+    tail = (struct model_tail){.last = {s->ids, base->total}, .cut = base->cut};
     rc = model_suffix(s->in->model, s->in->scratch, &chat, base->node->depth, &tail, &x, &e);
     *out = x.ids;
     return rc;
@@ -412,19 +412,23 @@ static const struct message_node *last_node(const struct track *t)
     return t->tail ? t->tail->node->parent : t->head->node;
 }
 
+/* An answer to which the client added text is not on the path: the client's message is. */
 static void fill_messages(struct arena *a, struct trajectory *r)
 {
-    const struct message_node *node = last_node(r->track);
+    const struct message_node *node = last_node(r->track), *at = node;
 
     r->messages = node_messages(node, a);
     r->generated = arena_zalloc(a, r->messages->n + (size_t)1);
     r->verl_num_turns = 1;
-    for (uint32_t i = 0; i < r->n_turns && node; i++) {
+    for (uint32_t i = r->n_turns; node && i-- > 0;) {
         const struct checkpoint *t = r->turns[i].checkpoint;
-        uint32_t at = t->node->depth - 1;
+        struct json *m = &r->messages->items[t->node->depth - 1];
 
-        r->messages->items[at] = *t->message;
-        r->generated[at] = 1;
+        while (at->depth > t->node->depth)
+            at = at->parent;
+        *m = at == t->node || r->track->authors ? *t->message
+                                                : message_with_thought(m, t->message, a);
+        r->generated[t->node->depth - 1] = 1;
     }
     for (uint32_t i = 0; i < r->messages->n; i++) {
         struct str role = json_string(json_get(&r->messages->items[i], "role"));

@@ -58,6 +58,8 @@ struct plan {
     struct checkpoint *neighbour; /* checkpoint of that context, or NULL */
     bool alone; /* that context cannot be read back, so the record contains the whole context */
     uint32_t covered;  /* number of leading messages of the request that parent's ids contain */
+    struct str added;  /* what the last of them has after the parent's text; absent: nothing */
+    bool exact;        /* an answer with added text is not the parent */
     uint32_t n_stored; /* number of leading messages of chat.messages in their stored spelling */
     struct message_node *prompt; /* deepest node of the walk; new messages become its descendants */
     struct chain *chain;         /* chains: the chain that is continued or rolled back, or NULL */

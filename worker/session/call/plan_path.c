@@ -59,7 +59,7 @@ static struct checkpoint *find_neighbour(const struct plan *p)
     if (p->pub.exhausted || p->alone || plan_own_context(p, 0).n < SHARED_LEAST)
         return NULL;
     for (const struct message_node *n = p->walk.last;
-         n && n->depth > 0 && !(p->parent && n == p->parent->node); n = n->parent)
+         n && n->depth > (p->parent ? p->parent->node->depth : 0); n = n->parent)
         if (n->through && n->through->parent == p->parent)
             return n->through;
     return NULL;

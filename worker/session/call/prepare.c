@@ -33,7 +33,8 @@
 static void use_stored_spelling(struct plan *p)
 {
     const struct json *given = p->chat.messages;
-    uint32_t stored = p->rollback ? p->chain->head->node->depth - 1 : p->covered;
+    uint32_t stored =
+        p->rollback ? p->chain->head->node->depth - 1 : p->covered - (p->added.p != NULL);
     struct json *all;
 
     p->n_stored = stored;
@@ -101,7 +102,7 @@ static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, st
 {
     const struct session *s = p->session;
     struct model_suffix x = {0};
-    struct model_tail tail = {p->made.stored[p->made.stored_parts - 1], p->parent->cut};
+    struct model_tail tail = {p->made.stored[p->made.stored_parts - 1], p->parent->cut, p->added};
     int rc;
 
     model_scratch_audit(scratch, p->made.audits || AUDITS_ALL);
@@ -263,6 +264,7 @@ static int leave_text(struct plan *p, struct err *e)
                        "this history was captured as text; tokens cannot continue it");
     p->parent = NULL;
     p->covered = 0;
+    p->added = (struct str){0};
     return 0;
 }
 
@@ -416,11 +418,45 @@ int session_prepare_position(struct session *s, struct arena *a,
     return -1;
 }
 
+/* Removes from the added text what the answer's last id has after the stop string. Returns false if
+ * the text does not begin with that, or if the suffix could not be made of the text alone. */
+static bool trim_added(struct plan *p)
+{
+    const struct model *m = p->session->store->model;
+    struct token_span last = p->made.stored[p->made.stored_parts - 1];
+    struct str after;
+
+    if (model_renders_all(m) ||
+        !model_ends_at(m, last, checkpoint_stop(p->parent), p->arena, &after) ||
+        !str_starts(p->added, after))
+        return false;
+    p->added = str_sub(p->added, after.len, p->added.len);
+    return true;
+}
+
+/* Chooses the position again, without answers to which the client added text. */
+MAY_PAUSE static int attach_exactly(struct plan *p, struct err *e)
+{
+    p->exact = true;
+    p->parent = NULL;
+    p->covered = 0;
+    p->added = (struct str){0};
+    if (choose_position(p->session, p, e) || plan_count_images(p, e))
+        return -1;
+    plan_hold(p, p->parent);
+    return plan_read_path(p, e);
+}
+
 int session_prepare_path(struct session_plan *pub, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
 
     if (plan_read_path(p, e))
+        return -1;
+    find_stored(p->session, p);
+    if (!p->added.p || trim_added(p))
+        return 0;
+    if (attach_exactly(p, e))
         return -1;
     find_stored(p->session, p);
     return 0;
@@ -456,6 +492,7 @@ size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
         from = p->walk.n_matched;
     if (!p->text || !p->env)
         n = plan_env_bytes(p, enough);
+    n += p->added.len;
     for (uint32_t i = from; i < all->n && n < enough; i++)
         n += json_text_bytes(&all->items[i], enough - n);
     return n;

@@ -153,6 +153,8 @@ static void cause_at_node(struct session *s, struct plan *p, struct message_node
             p->pub.cause = CAUSE_EXTENDED;
         else
             p->pub.cause = CAUSE_HISTORY_REWRITTEN;
+    } else if (p->covered > at->depth && p->parent->children == 0) {
+        p->pub.cause = CAUSE_EXTENDED; /* the answer with added text */
     } else if (at->latest) {
         cause_of_fork(s, p, at);
     } else {
@@ -164,7 +166,7 @@ static void cause_at_node(struct session *s, struct plan *p, struct message_node
 void cause_find(struct session *s, struct plan *p)
 {
     const struct prompt_env *g = NULL;
-    uint32_t covered = known_here(p);
+    uint32_t covered = p->added.p ? p->covered : known_here(p);
 
     if (p->look)
         return;

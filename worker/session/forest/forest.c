@@ -427,6 +427,55 @@ static struct message_node *find_stopped(const struct forest *f, const struct me
     return NULL;
 }
 
+static struct str trim_start(struct str s)
+{
+    return str_sub(s, s.len > 0 ? (size_t)(str_trim(s).p - s.p) : 0, s.len);
+}
+
+/* Reports whether the text is that of a node's answer, its stop string, and more. */
+static bool begins_with_stopped(const struct message_node *n, struct str text,
+                                struct str *ret_added)
+{
+    struct str own = trim_start(n->msg.content), stop = checkpoint_stop(n->newest);
+
+    text = trim_start(text);
+    if (n->msg.calls || stop.len == 0 || !str_starts(text, own))
+        return false;
+    text = str_sub(text, own.len, text.len);
+    *ret_added = str_sub(text, stop.len, text.len);
+    return str_starts(text, stop) && ret_added->len > 0;
+}
+
+struct message_node *forest_find_begun(struct forest *f, const struct message_node *parent,
+                                       const struct message *m, struct str *ret_added)
+{
+    struct str text = str_sub(m->content, 0, f->longest_said + ECHO_ROOM);
+    struct echo_look look = {.m = m};
+    struct message cut = *m;
+
+    if (m->calls || m->list || !str_eq_c(m->role, "assistant"))
+        return NULL;
+    for (size_t i = 0; i < f->stops.n; i++) {
+        size_t at = str_find(text, f->stops.at[i], 0);
+        struct message_node *n;
+        uint64_t key;
+
+        if (at == SIZE_MAX)
+            continue;
+        cut.content = str_sub(text, 0, at);
+        key = echo_key(parent, message_echo_hash(&cut));
+        for (n = map_get(&f->by_echo, hash_key(&key)); n; n = n->echoed) {
+            if (n->parent != parent || !n->newest)
+                continue;
+            if (!goes_on(&look, n))
+                return NULL;
+            if (begins_with_stopped(n, m->content, ret_added))
+                return n;
+        }
+    }
+    return NULL;
+}
+
 /* Like forest_find_child, but also finds answers that a client sent back in its own form. */
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m)

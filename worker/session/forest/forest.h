@@ -317,6 +317,11 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m);
 
+/* Finds an answer below `parent` with whose text and stop string the message begins. *ret_added:
+ * what the message has after them, not empty. Returns NULL if there is none. */
+struct message_node *forest_find_begun(struct forest *f, const struct message_node *parent,
+                                       const struct message *m, struct str *ret_added);
+
 /* Notes an answer that an upstream signed, and the seals of its thought. */
 void forest_remember_signed(struct forest *f, const struct json *message);
 

@@ -133,4 +133,9 @@ bool message_is_signed(const struct json *message);
 /* Copies the value whose JSON is `text`. Returns NULL if the text is not JSON. */
 const struct json *message_copy_text(struct arena *a, struct str text);
 
+/* Returns the client's message, which begins with the answer's text, with the answer's thought if
+ * it has none. Borrows from both. */
+struct json message_with_thought(const struct json *said, const struct json *answer,
+                                 struct arena *a);
+
 #endif

@@ -15,3 +15,19 @@ const struct json *message_copy_text(struct arena *a, struct str text)
     arena_done(&tmp);
     return ret;
 }
+
+struct json message_with_thought(const struct json *said, const struct json *answer,
+                                 struct arena *a)
+{
+    static const char *const key = "reasoning_content";
+    const struct json *thought = json_get(answer, key);
+    struct json ret = json_empty(JSON_OBJECT);
+
+    if (!thought || json_get(said, key))
+        return *said;
+    for (uint32_t i = 0; i < said->n; i++)
+        json_put(a, &ret, arena_cstr(a, json_string(&said->members[i].key)),
+                 said->members[i].value);
+    json_put(a, &ret, key, *thought);
+    return ret;
+}

@@ -9,23 +9,45 @@
 #include "worker/session/forest/branch.h"
 #include "worker/session/store/store.h"
 
-static void position_deepest(struct plan *p)
+/* Attaches after an answer below `above` if the message, which is number `depth`, begins with it.
+ * The ids of what the client added follow the answer's. */
+static bool attach_begun(struct session *s, struct plan *p, const struct message_node *above,
+                         const struct message *m, uint32_t depth)
+{
+    struct str added;
+    const struct message_node *n =
+        p->exact || p->text ? NULL : forest_find_begun(&s->forest, above, m, &added);
+
+    if (!n)
+        return false;
+    p->parent = n->newest;
+    p->covered = depth;
+    p->added = arena_str(p->arena, added);
+    return true;
+}
+
+static void position_deepest(struct session *s, struct plan *p)
 {
     const struct message_node *at = p->walk.last;
 
-    while (at && at->depth > 0 && !at->newest)
-        at = at->parent;
-    if (!at || at->depth == 0)
+    if (p->env && p->walk.n_matched < p->walk.n &&
+        attach_begun(s, p, at ? at : &p->env->root, &p->walk.unmatched, p->walk.n_matched + 1))
         return;
-    p->parent = at->newest;
-    p->covered = at->depth;
+    for (; at && at->depth > 0; at = at->parent) {
+        if (at->newest) {
+            p->parent = at->newest;
+            p->covered = at->depth;
+            return;
+        }
+        if (attach_begun(s, p, at->parent, &at->msg, at->depth))
+            return;
+    }
 }
 
 static int tree_position(struct session *s, struct plan *p, struct err *e)
 {
-    (void)s;
     (void)e;
-    position_deepest(p);
+    position_deepest(s, p);
     return 0;
 }
 

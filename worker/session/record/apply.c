@@ -339,7 +339,7 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
  * call, because there may be many of both. */
 static void note_through(struct message_node *prompt, struct checkpoint *t)
 {
-    for (struct message_node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
+    for (struct message_node *n = prompt; n->depth > (t->parent ? t->parent->node->depth : 0);
          n = n->parent)
         n->through = t;
 }

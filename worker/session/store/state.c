@@ -90,7 +90,7 @@ static int64_t id_of(const struct state *x, const struct message_node *n,
 
     if (!n || n->depth == 0)
         return ID_NONE;
-    if (parent && n == parent->node)
+    if (parent && (n == parent->node || n->depth < parent->node->depth))
         return x->checkpoint_ids[parent->id];
     id = map_get(&x->ids, tree_key(&k, n, parent));
     return id ? (int64_t)*id : ID_UNTOLD;

@@ -17,6 +17,7 @@
 #include "worker/text/tokens/span.h"
 
 struct chat;
+struct arena;
 struct json;
 struct model;
 struct model_scratch;
@@ -168,7 +169,13 @@ int model_canonical_step(struct model_scratch *s, struct str text, size_t *at,
 struct model_tail {
     struct token_span last; /* last ids of the checkpoint, of which only the last one is used */
     bool cut;               /* the turn did not end at one of the model's stop ids */
+    struct str added; /* text with which the last covered message ends, and which the ids lack */
 };
+
+/* Reports whether the ids of an answer end with the stop string, which may end within the last one.
+ * *ret_after: that id's text after it, in the arena. */
+bool model_ends_at(const struct model *m, struct token_span last, struct str stop, struct arena *a,
+                   struct str *ret_after);
 
 /* Result of comparing a suffix with the rendering of the whole chat. */
 enum model_audit {
@@ -191,11 +198,11 @@ struct model_suffix {
 /*
  * Computes the ids that follow a checkpoint when messages are added. chat has all messages. The
  * first `covered` of them are inside the checkpoint, and the last covered one is an assistant turn
- * that the model wrote. The ids are: the close of that turn, the rendering of messages[covered..],
- * the generation prompt. If covered == n, only the close and the generation prompt follow. The cost
- * depends on the new messages only, not on the history, unless model_renders_all. If ret->rewrites
- * is set, the caller acts by --on-template-rewrite. ERR_PROMPT_LEAK: a stand-in would be in ids;
- * nothing may be sent.
+ * that the model wrote. The ids are: the text that was added to that turn, its close, the rendering
+ * of messages[covered..], the generation prompt. If covered == n, only the close and the generation
+ * prompt follow. The cost depends on the new messages only, not on the history, unless
+ * model_renders_all. If ret->rewrites is set, the caller acts by --on-template-rewrite.
+ * ERR_PROMPT_LEAK: a stand-in would be in ids; nothing may be sent.
  */
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,

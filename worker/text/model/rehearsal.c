@@ -251,7 +251,7 @@ static void run_trial(const struct model *m, struct model_scratch *s, const stru
     bool was_bad = is_bad(ret);
     struct suffix_text x;
     struct err e;
-    int rc = suffix_text(s, &t->chat, t->covered, stop, &x, &e);
+    int rc = suffix_text(s, &t->chat, t->covered, (struct suffix_turn){.stop = stop}, &x, &e);
 
     ret->made++;
     if (rc == 0 && x.audit == MODEL_AUDIT_NONE) {
@@ -271,7 +271,7 @@ static void run_trial(const struct model *m, struct model_scratch *s, const stru
     if (!first || was_bad || !is_bad(ret))
         return;
     s->audits = s->distrusts = false; /* the audit has replaced the wrong text by the right one */
-    rc = suffix_text(s, &t->chat, t->covered, stop, &x, NULL);
+    rc = suffix_text(s, &t->chat, t->covered, (struct suffix_turn){.stop = stop}, &x, NULL);
     s->audits = true;
     show_trial(t, rc == 0 ? &x : NULL, &s->full, first);
 }

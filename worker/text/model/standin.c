@@ -56,14 +56,22 @@ bool standin_marked(const struct model *m, struct str text)
     return false;
 }
 
-/* Makes the stand-in of a text: the mark and a letter that identifies the text. */
-static struct json make_marked(const struct model *m, struct arena *a, char which)
+/* Makes the stand-in of a text: the mark and a letter that identifies the text, then `added`. */
+static struct json make_marked_with(const struct model *m, struct arena *a, char which,
+                                    struct str added)
 {
-    char *text = arena_alloc(a, MODEL_MARK_LEN + 1);
+    char *text = arena_alloc(a, MODEL_MARK_LEN + 1 + added.len);
 
     memcpy(text, m->mark, MODEL_MARK_LEN);
     text[MODEL_MARK_LEN] = which;
-    return json_make_string(str_of(text, MODEL_MARK_LEN + 1));
+    if (added.len)
+        memcpy(text + MODEL_MARK_LEN + 1, added.p, added.len);
+    return json_make_string(str_of(text, MODEL_MARK_LEN + 1 + added.len));
+}
+
+static struct json make_marked(const struct model *m, struct arena *a, char which)
+{
+    return make_marked_with(m, a, which, (struct str){0});
 }
 
 enum { TURN = 'T', THOUGHT = 'H', EARLIER = 'E', USER = 'U', SYSTEM = 'S', RESULT = 'R' };
@@ -194,15 +202,17 @@ static struct json copy_calls(const struct model *m, struct arena *a, const stru
     return list;
 }
 
-/* Copies the turn with marks for its texts. An answer without calls always gets a text. */
+/* Copies the turn with marks for its texts. An answer without calls always gets a text, with
+ * `added` after it. */
 static struct json copy_turn(const struct model *m, struct arena *a, const struct json *turn,
-                             char which)
+                             char which, struct str added)
 {
     bool says = has_text(turn, "content") || !has_calls(turn);
     struct json o = make_object(a, 4);
 
     object_put(&o, "role", json_make_string(STR("assistant")));
-    object_put(&o, "content", says ? make_marked(m, a, which) : json_make_string(STR("")));
+    object_put(&o, "content",
+               says ? make_marked_with(m, a, which, added) : json_make_string(STR("")));
     if (has_text(turn, "reasoning_content"))
         object_put(&o, "reasoning_content", make_marked(m, a, THOUGHT));
     if (has_calls(turn))
@@ -239,7 +249,7 @@ static uint32_t put_earlier(const struct model *m, struct arena *a, const struct
     const struct json *calls = json_get(in->earlier, "tool_calls");
     uint32_t n = 0;
 
-    at[n++] = copy_turn(m, a, in->earlier, EARLIER);
+    at[n++] = copy_turn(m, a, in->earlier, EARLIER, (struct str){0});
     for (uint32_t i = 0; has_calls(in->earlier) && i < MIN_OF(calls->n, CALLS_MAX); i++)
         at[n++] = make_result(m, a, &calls->items[i]);
     if (in->user_between)
@@ -455,7 +465,7 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
         }
     }
     n = put_head(m, &s->arena, in, msgs);
-    msgs[n++] = copy_turn(m, &s->arena, in->last, TURN);
+    msgs[n++] = copy_turn(m, &s->arena, in->last, TURN, in->added);
     r.n = n;
     if (render_known(m, s, in, &r, &prompt_ends, e) != 0)
         return -1;

@@ -14,7 +14,8 @@
 #include "worker/text/model/model_internal.h"
 
 struct standin_in {
-    const struct json *last;   /* the covered assistant message */
+    const struct json *last; /* the covered assistant message */
+    struct str added;        /* text that follows the message's own text, which the mark replaces */
     const struct json *system; /* system messages of the covered part; their texts are replaced */
     /* number of `system`; 0 unless the template writes them after earlier turns */
     uint32_t n_system;

@@ -71,7 +71,7 @@ static bool few_variables(const struct json *kwargs)
  * new. */
 static bool is_memorable(const struct standin_in *in)
 {
-    return !in->history && !in->real_tools && !in->real_system && !in->earlier &&
+    return !in->history && !in->added.len && !in->real_tools && !in->real_system && !in->earlier &&
            !json_get(in->last, "tool_calls") && few_variables(in->kwargs);
 }
 

@@ -63,12 +63,12 @@ static int count_close(struct model_scratch *s, const struct suffix_text *p,
 }
 
 static int make_suffix(struct model_scratch *s, const struct chat *chat, size_t covered,
-                       const struct stop *end, struct model_suffix *ret, struct err *e)
+                       struct suffix_turn turn, struct model_suffix *ret, struct err *e)
 {
     struct suffix_text x;
     int rc;
 
-    if (suffix_text(s, chat, covered, end, &x, e) != 0)
+    if (suffix_text(s, chat, covered, turn, &x, e) != 0)
         return -1;
     ret->rewrites = x.rewrites;
     ret->trim = x.trim;
@@ -91,7 +91,29 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
     *ret = (struct model_suffix){0};
     if (covered == 0 || !json_at(chat->messages, covered - 1))
         return err_set(e, ERR_INTERNAL, "a suffix needs a covered assistant message");
-    rc = make_suffix(s, chat, covered, end_of(m, tail), ret, e);
+    rc = make_suffix(s, chat, covered, (struct suffix_turn){end_of(m, tail), tail->added}, ret, e);
     scratch_release(s);
     return rc;
+}
+
+enum { ENDING_IDS = 64 }; /* last ids of an answer in which its stop string is searched */
+
+bool model_ends_at(const struct model *m, struct token_span last, struct str stop, struct arena *a,
+                   struct str *ret_after)
+{
+    size_t n = MIN_OF(last.n, (size_t)ENDING_IDS), before, at;
+    struct buf text = {0}, shorter = {0};
+
+    *ret_after = (struct str){0};
+    if (n == 0 || end_of(m, &(struct model_tail){.last = last}))
+        return false;
+    tokenizer_decode(m->tokenizer, last.at + last.n - n, n, false, &text);
+    tokenizer_decode(m->tokenizer, last.at + last.n - n, n - 1, false, &shorter);
+    before = MIN_OF(shorter.len, text.len);
+    at = str_find(buf_str(&text), stop, before + 1 > stop.len ? before + 1 - stop.len : 0);
+    if (at != SIZE_MAX)
+        *ret_after = arena_str(a, str_sub(buf_str(&text), at + stop.len, text.len));
+    buf_done(&text);
+    buf_done(&shorter);
+    return at != SIZE_MAX;
 }

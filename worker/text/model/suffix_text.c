@@ -49,14 +49,18 @@ struct str suffix_join(struct arena *a, struct str x, struct str y)
     return str_of(p, x.len + y.len);
 }
 
-/* Decides which part of the template's closing the checkpoint has already. */
+/* Decides which part of the template's closing the checkpoint has already. It has none of the text
+ * that the client added. */
 static struct suffix_text decide_closing(const struct model *m, const struct standin *x,
-                                         const struct stop *stop, bool has_calls)
+                                         const struct suffix_turn *turn, bool has_calls)
 {
+    const struct stop *stop = turn->stop;
     struct suffix_text p = {
         .close = x->closing, .next = x->next, .rewrites = x->rewrites, .bare = x->bare};
     size_t begin = 0, end = last_stop(m, x->closing, &begin);
 
+    if (turn->added.len)
+        return p;
     if (x->replaced)
         end = x->closing.len;
     if (stop && stop->opener) {
@@ -259,7 +263,7 @@ struct suffix_job {
     struct model_scratch *s;
     const struct chat *chat;
     size_t covered;
-    const struct stop *stop;
+    struct suffix_turn turn;
     bool has_calls;
 };
 
@@ -268,7 +272,7 @@ static void copy_texts(const struct suffix_job *j, const struct standin *x, stru
 {
     struct arena *a = &j->s->arena;
 
-    *ret = decide_closing(j->s->model, x, j->stop, j->has_calls);
+    *ret = decide_closing(j->s->model, x, &j->turn, j->has_calls);
     ret->close = arena_str(a, ret->close);
     ret->next = arena_str(a, ret->next);
 }
@@ -285,13 +289,13 @@ static void audit_suffix(const struct suffix_job *j, const struct standin_in *in
     if (whole_chat(s, j->chat, j->chat->messages->n, true, &s->full, NULL) != 0)
         return;
     ret->audit = MODEL_AUDIT_SAME;
-    if (ends_so(buf_str(&s->full), ret, j->stop))
+    if (ends_so(buf_str(&s->full), ret, j->turn.stop))
         return;
     ret->audit = MODEL_AUDIT_DIFFERS;
-    if (from_history(s, j->chat, j->covered, in, &x, NULL) == 0) {
+    if (!in->added.len && from_history(s, j->chat, j->covered, in, &x, NULL) == 0) {
         copy_texts(j, &x, &better);
         better.audit = MODEL_AUDIT_DIFFERS;
-        if (ends_so(buf_str(&s->full), &better, j->stop)) {
+        if (ends_so(buf_str(&s->full), &better, j->turn.stop)) {
             s->distrusts = true;
             *ret = better;
         }
@@ -300,13 +304,14 @@ static void audit_suffix(const struct suffix_job *j, const struct standin_in *in
 
 /* Returns -1 and e if the template accepts no way. */
 int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered,
-                const struct stop *stop, struct suffix_text *ret, struct err *e)
+                struct suffix_turn turn, struct suffix_text *ret, struct err *e)
 {
     const struct boundaries *b = &s->model->boundaries;
     const struct json *last = json_at(chat->messages, covered - 1);
     const struct json *calls = json_get(last, "tool_calls");
-    struct suffix_job j = {s, chat, covered, stop, json_is(calls, JSON_ARRAY) && calls->n > 0};
+    struct suffix_job j = {s, chat, covered, turn, json_is(calls, JSON_ARRAY) && calls->n > 0};
     struct standin_in in = {.last = last,
+                            .added = turn.added,
                             .tools = chat->tools,
                             .kwargs = chat->kwargs,
                             .real_tools = b->tools_in_suffix,
@@ -318,9 +323,12 @@ int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered
     arena_reset(&s->arena);
     s->seconds = time(NULL);
     standin_find_earlier(&s->arena, chat->messages, covered, in.real_system, &in);
-    if (from_standin(s, chat, covered, &in, &x) != 0 &&
-        from_history(s, chat, covered, &in, &x, e) != 0 && from_bare(s, &in, &x, e) != 0)
-        return -1;
+    if (from_standin(s, chat, covered, &in, &x) != 0) {
+        if (turn.added.len)
+            return err_set(e, ERR_UNSUPPORTED, "the chat template refuses a stand-in");
+        if (from_history(s, chat, covered, &in, &x, e) != 0 && from_bare(s, &in, &x, e) != 0)
+            return -1;
+    }
     copy_texts(&j, &x, ret);
     if (s->audits)
         audit_suffix(&j, &in, ret);

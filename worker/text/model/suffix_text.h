@@ -9,6 +9,12 @@
 
 #include "worker/text/model/model_internal.h"
 
+/* The answer that a suffix follows. */
+struct suffix_turn {
+    const struct stop *stop; /* the token that ended it; NULL if it was cut */
+    struct str added;        /* text that the client added to it; absent: none */
+};
+
 struct suffix_text {
     const struct stop *anchor; /* stop token right before the text, or NULL */
     /* the two texts whose concatenation follows; in the scratch's arena */
@@ -20,10 +26,10 @@ struct suffix_text {
     enum model_audit audit;
 };
 
-/* Makes the text. `stop`: token that ended the checkpoint, NULL if it was cut. Resets the scratch's
- * arena. Errors: the template's own, ERR_UNSUPPORTED, ERR_PROMPT_LEAK. */
+/* Makes the text. Resets the scratch's arena. Errors: the template's own, ERR_UNSUPPORTED (also if
+ * text was added and the template takes no stand-in), ERR_PROMPT_LEAK. */
 int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered,
-                const struct stop *stop, struct suffix_text *ret, struct err *e);
+                struct suffix_turn turn, struct suffix_text *ret, struct err *e);
 
 /* Joins both texts in the arena. */
 struct str suffix_join(struct arena *a, struct str x, struct str y);

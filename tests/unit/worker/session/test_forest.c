@@ -342,6 +342,23 @@ static struct message_node *find_said(struct forest *f, struct message_node *par
     return forest_find_echo(f, parent, &m);
 }
 
+/* Checks what an answer's text and stop string have after them; NULL: no answer is found. */
+static void expect_begun(struct forest *f, const struct message_node *parent, const char *text,
+                         const char *added, struct arena *a)
+{
+    struct str s = arena_printf(a, "{\"role\":\"assistant\",\"content\":\"%s\"}", text), got;
+    const struct json *v;
+    struct message m;
+    struct err e;
+
+    cr_assert_eq(json_parse(a, s, &v, &e), 0, "%s", e.text);
+    message_read(&m, v, &f->matcher, a);
+    if (forest_find_begun(f, parent, &m, &got))
+        cr_expect(added && str_eq_c(got, added), "%s: %.*s", text, (int)got.len, got.p);
+    else
+        cr_expect_null(added, "%s", text);
+}
+
 /* An answer with the stop string that ended its node's newest sample is that answer. */
 TEST(forest, an_answer_is_found_by_its_text_and_stop_string)
 {
@@ -376,6 +393,12 @@ TEST(forest, an_answer_is_found_by_its_text_and_stop_string)
     cr_expect_null(find_said(&f, &env->root, "went END:", &a));
     cr_expect_null(find_said(&f, &env->root, "go END: more", &a));
     cr_expect_null(find_said(&f, first.node, "go END:", &a));
+    expect_begun(&f, &env->root, " go \\nEND: more", " more", &a);
+    expect_begun(&f, &env->root, "go \\nEND: END:", " END:", &a);
+    expect_begun(&f, &env->root, "go \\nEND:", NULL, &a);
+    expect_begun(&f, &env->root, "go END: more", NULL, &a);
+    expect_begun(&f, &env->root, "go more \\nEND: more", NULL, &a);
+    expect_begun(&f, first.node, "go \\nEND: more", NULL, &a);
     second = first;
     second.told = (struct str){0};
     second.older = &first;

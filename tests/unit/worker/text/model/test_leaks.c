@@ -62,13 +62,13 @@ static struct str behind(struct kit *k, const char *messages, size_t covered, co
 {
     struct chat chat = {.messages = parse(k, messages), .tools = tools ? parse(k, tools) : NULL};
     struct token_vec whole = {0};
-    const struct stop *stop = &k->m->stops[0];
+    struct suffix_turn turn = {.stop = &k->m->stops[0]};
     struct suffix_text x;
     struct buf text = {0};
     struct str all, ret;
     struct err e;
 
-    cr_assert_eq(suffix_text(k->s, &chat, covered, stop, &x, &e), 0, "%s", e.text);
+    cr_assert_eq(suffix_text(k->s, &chat, covered, turn, &x, &e), 0, "%s", e.text);
     ret = arena_str(&k->a, suffix_join(&k->s->arena, x.close, x.next));
     cr_assert_eq(model_prompt(k->m, k->s, &chat, &whole, &e), 0, "%s", e.text);
     tokenizer_decode(model_tokenizer(k->m), whole.at, whole.n, false, &text);
@@ -257,17 +257,17 @@ TEST(leaks, an_audit_mends_and_distrusts)
     struct err e;
 
     cr_assert_not(model_renders_all(k.m));
-    cr_assert_eq(suffix_text(k.s, &c, 2, &k.m->stops[0], &x, &e), 0);
+    cr_assert_eq(suffix_text(k.s, &c, 2, (struct suffix_turn){.stop = &k.m->stops[0]}, &x, &e), 0);
     cr_assert_eq(x.audit, MODEL_AUDIT_NONE);
     expect(x.next, "<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\n");
     model_scratch_audit(k.s, true);
-    cr_assert_eq(suffix_text(k.s, &c, 2, &k.m->stops[0], &x, &e), 0);
+    cr_assert_eq(suffix_text(k.s, &c, 2, (struct suffix_turn){.stop = &k.m->stops[0]}, &x, &e), 0);
     cr_assert_eq(x.audit, MODEL_AUDIT_DIFFERS);
     expect(x.next, "<|im_start|>user\ngo!<|im_end|>\n<|im_start|>assistant\n");
-    cr_assert_eq(suffix_text(k.s, &c, 2, &k.m->stops[0], &x, &e), 0);
+    cr_assert_eq(suffix_text(k.s, &c, 2, (struct suffix_turn){.stop = &k.m->stops[0]}, &x, &e), 0);
     cr_assert_eq(x.audit, MODEL_AUDIT_SAME, "the next one is made of the whole chat");
     model_scratch_audit(k.s, false);
-    cr_assert_eq(suffix_text(k.s, &c, 2, &k.m->stops[0], &x, &e), 0);
+    cr_assert_eq(suffix_text(k.s, &c, 2, (struct suffix_turn){.stop = &k.m->stops[0]}, &x, &e), 0);
     expect(x.next, "<|im_start|>user\ngo!<|im_end|>\n<|im_start|>assistant\n");
     kit_done(&k);
 }

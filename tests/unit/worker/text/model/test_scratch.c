@@ -136,7 +136,7 @@ TEST(scratch, what_a_rendering_holds_counts)
     struct err e;
 
     kit_init(&k);
-    cr_assert_eq(suffix_text(k.s, &k.chat, 2, NULL, &x, &e), 0, "%s", e.text);
+    cr_assert_eq(suffix_text(k.s, &k.chat, 2, (struct suffix_turn){0}, &x, &e), 0, "%s", e.text);
     cr_expect_geq(atomic_load(&k.sum), LONG, "the text behind the answer");
     cr_expect_eq(atomic_load(&k.sum), k.s->arena.held_bytes);
     scratch_release(k.s);
