@@ -381,7 +381,8 @@ static int read_trigger(struct responses_reader *r, const struct json *input)
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
-           str_starts(type, STR("mcp_")) || str_eq_c(type, "configuration_update");
+           str_starts(type, STR("mcp_")) || str_eq_c(type, "program") ||
+           str_eq_c(type, "configuration_update");
 }
 
 /* Reads one item by its type. An item without a type is a message or a reference. */

@@ -212,6 +212,9 @@ def test_paths_that_clients_try(serve):
     assert gateway.request("GET", base + "/v1/responses/resp_none").status == 404
     models = gateway.request("GET", base + "/v1/models").json()
     assert gateway.request("GET", base + "/models/" + models["data"][0]["id"]).status == 200
+    head = gateway.request("HEAD", base + "/v1/models")
+    assert (head.status, head.body) == (200, b"") and int(head.headers["Content-Length"]) == len(gateway.get(base + "/v1/models").body)
+    assert gateway.request("HEAD", base + "/v1/models/none").status == 404
     thread = post(gateway, session, "/v1/messages", messages_body(thread={"type": "create"}))
     assert thread.status == 400
     assert thread.json()["error"]["details"] == {

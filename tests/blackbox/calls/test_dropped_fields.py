@@ -246,6 +246,8 @@ MEMBERS_OF_MESSAGES = [
     ("messages", [parts({"type": "document", "title": "t", "context": "c", "citations": {"enabled": True},
                          "source": {"type": "text", "media_type": "text/plain", "data": "x"}})],
      ["messages.content.citations", "messages.content.context"]),
+    ("responses", [{"type": "program", "id": "p", "call_id": "q", "code": "1", "fingerprint": "f"},
+                   {"type": "program_output", "id": "o", "call_id": "q", "result": "1", "status": "completed"}, USER], ["input.program", "input.program_output"]),
     ("responses", [CALLED, {"type": "function_call_output", "call_id": "c", "output": "x", "success": False, "status": "completed",
                             "caller": {"type": "direct"}, "frob": 1}], ["input.frob"]),
     ("responses", [{"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": [

@@ -123,7 +123,8 @@ void api_call_handle(struct service_request *r)
     bool get = str_eq_c(exchange_method(r->x), "GET");
     const struct dialect *d = dialect_for_path(path);
     bool call = d && str_eq_c(exchange_method(r->x), "POST");
-    bool models = get && (str_eq(path, all) || str_starts(path, STR("/models/")));
+    bool models = (get || str_eq_c(exchange_method(r->x), "HEAD")) &&
+                  (str_eq(path, all) || str_starts(path, STR("/models/")));
     bool stored = get && str_starts(path, kept);
 
     r->dialect = models ? METRIC_DIALECT_MODELS : stored ? METRIC_DIALECT_RESPONSES : label_of(d);
