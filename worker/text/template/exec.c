@@ -271,6 +271,20 @@ static EVAL_APART enum exec_result exec_set(struct template_run *r, const struct
     return v.t != V_ERR && exec_assign(r, n->a, v) ? EXEC_DONE : EXEC_ERROR;
 }
 
+/* Writes the result of a filter or call block, which jinja2 does not turn into text: it must be one
+ * already. */
+static enum exec_result print_block(struct template_run *r, struct value v)
+{
+    if (v.t == V_ERR)
+        return EXEC_ERROR;
+    if (v.t != V_STR) {
+        (void)run_fail(r, "TypeError", "the result of this block is not text but %s",
+                       v_type_name(v));
+        return EXEC_ERROR;
+    }
+    return print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+}
+
 /* Runs bodies whose output is captured: set blocks and filter blocks. */
 static EVAL_APART enum exec_result exec_captured(struct template_run *r, const struct node *n)
 {
@@ -289,11 +303,9 @@ static EVAL_APART enum exec_result exec_captured(struct template_run *r, const s
         v = eval_filter_chain(r, n->c, eval_escapes(r, n) ? v_markup(v) : v);
     if (v.t != V_ERR && n->kind == N_SETBLOCK && r->autoescape)
         v = v_markup(filter_text(r, v));
-    if (v.t == V_ERR)
-        return EXEC_ERROR;
-    if (n->kind == N_SETBLOCK)
-        return exec_assign(r, n->a, v) ? EXEC_DONE : EXEC_ERROR;
-    return print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+    if (v.t == V_ERR || n->kind != N_SETBLOCK)
+        return print_block(r, v);
+    return exec_assign(r, n->a, v) ? EXEC_DONE : EXEC_ERROR;
 }
 
 /* Makes a macro as a value: its definition and the frame in which it was defined, where its free
@@ -317,7 +329,7 @@ static EVAL_APART enum exec_result exec_call_block(struct template_run *r, const
     struct value callee = eval(r, n->a->a);
     struct argv argv;
     struct str *names;
-    struct value *named, v;
+    struct value *named;
 
     if (callee.t == V_ERR || !eval_args(r, n->a->args, &argv))
         return EXEC_ERROR;
@@ -331,8 +343,7 @@ static EVAL_APART enum exec_result exec_call_block(struct template_run *r, const
     named[argv.n_named++] = caller;
     argv.names = names;
     argv.named = named;
-    v = call_value(r, callee, &argv);
-    return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+    return print_block(r, call_value(r, callee, &argv));
 }
 
 /* Runs {% with a = x, b = y %}: all values are evaluated in the outer scope before the first is

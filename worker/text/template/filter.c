@@ -59,15 +59,24 @@ static bool is_digits(struct str s)
     return s.len > 0 && pystr_is(s, "digit");
 }
 
-/* A segment of the path that is all digits is an index, as in jinja2: "a.0.b". */
-struct value filter_attribute(struct template_run *r, struct value v, struct value path)
+static struct value item_or(struct template_run *r, struct value v, struct value key,
+                            struct value dflt)
+{
+    v = attr_item(r, v, key);
+    return v.t == V_UNDEF && dflt.t != V_MISSING && dflt.t != V_NONE ? dflt : v;
+}
+
+/* A segment of the path that is all digits is an index, as in jinja2: "a.0.b". The default stands
+ * in for each segment that is undefined, and the next one is read from it. */
+struct value filter_attribute_or(struct template_run *r, struct value v, struct value path,
+                                 struct value dflt)
 {
     struct str rest = v_bytes(path);
 
     if (path.t == V_MISSING || path.t == V_NONE)
         return v;
     if (path.t != V_STR)
-        return attr_item(r, v, path);
+        return item_or(r, v, path, dflt);
     for (;;) {
         size_t dot = str_find(rest, STR("."), 0);
         struct str part = str_sub(rest, 0, dot);
@@ -76,11 +85,16 @@ struct value filter_attribute(struct template_run *r, struct value v, struct val
         if (!run_spend(r, 1))
             return v_err();
         if (is_digits(part) && str_to_u64(part, INT32_MAX, &index) == 0)
-            v = attr_item(r, v, v_int((int64_t)index));
+            v = item_or(r, v, v_int((int64_t)index), dflt);
         else
-            v = attr_item(r, v, v_str(part));
+            v = item_or(r, v, v_str(part), dflt);
         if (v.t == V_ERR || dot == SIZE_MAX)
             return v;
         rest = str_sub(rest, dot + 1, rest.len);
     }
+}
+
+struct value filter_attribute(struct template_run *r, struct value v, struct value path)
+{
+    return filter_attribute_or(r, v, path, v_missing());
 }

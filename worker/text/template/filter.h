@@ -32,8 +32,11 @@ int test_call(struct template_run *r, const struct test *t, struct value v,
 extern const struct filter text_filters[], format_filters[], list_filters[], pick_filters[],
     value_filters[];
 
-/* Returns the item of a value at a key, an index, or a dotted path of them (map(attribute=...)). */
+/* Returns the item of a value at a key, an index, or a dotted path of them (map(attribute=...)).
+ * dflt stands in for each undefined segment, unless it is V_MISSING or none. */
 struct value filter_attribute(struct template_run *r, struct value v, struct value path);
+struct value filter_attribute_or(struct template_run *r, struct value v, struct value path,
+                                 struct value dflt);
 
 /* Returns str(v) as a string value. Markup is not changed. */
 struct value filter_text(struct template_run *r, struct value v);

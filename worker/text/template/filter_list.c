@@ -320,12 +320,10 @@ static struct value f_groupby(struct template_run *r, struct value v, struct val
     keys = arena_alloc(r->a, l.list->n * sizeof(*keys));
     at = arena_alloc(r->a, l.list->n * sizeof(*at));
     for (uint32_t i = 0; i < l.list->n; i++) {
-        struct value plain = filter_attribute(r, l.list->at[i], a[0]);
+        struct value plain = filter_attribute_or(r, l.list->at[i], a[0], a[1]);
 
         if (plain.t == V_ERR)
             return plain;
-        if (plain.t == V_UNDEF && a[1].t != V_MISSING && a[1].t != V_NONE)
-            plain = a[1];
         at[i] = run_pair(r, plain, l.list->at[i]);
         keys[i] = fold_case(r, plain, sensitive);
         if (keys[i].t == V_ERR || !run_spend(r, 1))

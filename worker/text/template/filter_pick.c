@@ -75,9 +75,7 @@ static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
         argv = pass_args(r, g->args[0].list, 1, g->args[1].dict);
         *ret = filter_call(r, g->fn, *ret, &argv);
     } else {
-        *ret = filter_attribute(r, *ret, g->args[2]);
-        if (ret->t == V_UNDEF && g->args[3].t != V_MISSING && g->args[3].t != V_NONE)
-            *ret = g->args[3];
+        *ret = filter_attribute_or(r, *ret, g->args[2], g->args[3]);
     }
     return ret->t == V_ERR ? -1 : 1;
 }

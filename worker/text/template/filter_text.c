@@ -216,8 +216,10 @@ static void chunk_read(struct chunk *c, struct str line, size_t at)
     c->n = pystr_len(str_sub(line, at, c->end - at));
 }
 
-/* Returns the end of a line of at most `width` characters that begins at `at`. */
-static size_t find_line_end(struct chunk *c, struct str line, size_t at, const struct wrapping *w)
+/* Returns the end of a line of at most `width` characters that begins at `at`. *full: a long word
+ * follows that had no room, so that Python keeps the blanks before it. */
+static size_t find_line_end(struct chunk *c, struct str line, size_t at, const struct wrapping *w,
+                            bool *full)
 {
     size_t used = 0;
 
@@ -230,6 +232,7 @@ static size_t find_line_end(struct chunk *c, struct str line, size_t at, const s
     if (at == line.len || c->n <= w->width)
         return at;
     if (w->break_long) {
+        *full = used == w->width;
         at = pystr_offset(line, at, w->width - used);
         c->n -= w->width - used;
         return at;
@@ -244,7 +247,7 @@ static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
                       const struct wrapping *w)
 {
     struct chunk c = {0};
-    bool any = false;
+    bool any = false, full;
 
     for (size_t at = 0; at < line.len;) {
         size_t from, to;
@@ -256,8 +259,9 @@ static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
             at = c.end;
         }
         from = at;
-        at = find_line_end(&c, line, at, w);
-        for (to = at; to > from && is_html_blank(line.p[to - 1]); to--)
+        full = false;
+        at = find_line_end(&c, line, at, w, &full);
+        for (to = at; !full && to > from && is_html_blank(line.p[to - 1]); to--)
             ;
         if (to == from)
             continue;
