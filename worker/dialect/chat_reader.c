@@ -7,7 +7,7 @@
  *   tools        -> chat.tools, which the template prints as the client wrote them
  *   functions    -> like tools, for the older API; answered with function_call
  *   tool_choice  -> tool_choice, tool_function or tool_allowed
- *   sampling_fields -> sampling; sampling_given has the values to echo
+ *   SAMPLING members -> sampling; sampling_given has the values to echo
  *
  * Members that are not read are accepted. request_members.def lists the members that are read;
  * others count as dropped.
@@ -15,36 +15,12 @@
 #include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
-#include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/known_body.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 #include "worker/text/request/chat.h"
-
-static const char *const sampling_fields[] = {
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "seed",
-    "repetition_penalty",
-    "frequency_penalty",
-    "stop",
-    "logit_bias",
-    "ignore_eos",
-    "stop_token_ids",
-    "min_tokens",
-    "max_thinking_tokens",
-    "thinking_token_budget",
-    "repeat_last_n",
-    "allowed_token_ids",
-    "bad_words",
-    "max_tokens",
-    "max_completion_tokens",
-};
 
 /* --- messages --- */
 
@@ -493,7 +469,7 @@ static int chat_parse(struct arena *a, const struct json *body,
     if (request_begin(a, body, headers, ret, e) ||
         read_chat_messages(a, body, past ? past->known : NULL, ret, e) ||
         read_chat_tools(a, body, ret, e) || read_chat_choice(a, body, ret, e) ||
-        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
+        request_sampling(a, body, IN_CHAT, ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||
         request_thinking(a, body, ret, e) ||

@@ -4,32 +4,9 @@
 #include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
-#include "common/base/attrs.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 #include "worker/text/request/request_limits.h"
-
-static const char *const sampling_fields[] = {
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "stop",
-    "logit_bias",
-    "ignore_eos",
-    "stop_token_ids",
-    "min_tokens",
-    "max_thinking_tokens",
-    "thinking_token_budget",
-    "repeat_last_n",
-    "allowed_token_ids",
-    "bad_words",
-    "max_tokens",
-};
 
 enum { LOGPROBS_MAX = 20 };
 
@@ -129,7 +106,7 @@ static int completions_parse(struct arena *a, const struct json *body,
     (void)past;
     if (request_begin(a, body, headers, ret, e) ||
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_prompt(a, body, ret, e) ||
-        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
+        request_sampling(a, body, IN_COMPLETIONS, ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         reject_unsupported(body, ret, e) ||
         field_u32(body, "logprobs", 0, LOGPROBS_MAX, &ret->top_logprobs, e) ||

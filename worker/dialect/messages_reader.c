@@ -20,10 +20,6 @@
 #include "worker/dialect/request_members.h"
 #include "worker/text/request/chat.h"
 
-static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
-                                              "min_p",          "seed",      "repetition_penalty",
-                                              "stop_sequences", "max_tokens"};
-
 /* Position of a block, for errors. */
 struct block_position {
     uint32_t message, block;
@@ -448,8 +444,7 @@ static int messages_parse(struct arena *a, const struct json *body,
         return err_field(e, "max_tokens", "max_tokens is required");
     if (!json_is_null(stops) && stops->kind != JSON_ARRAY)
         return err_field(e, "stop_sequences", "stop_sequences must be a list of strings");
-    if (read_output_format(a, body, ret, e) ||
-        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e))
+    if (read_output_format(a, body, ret, e) || request_sampling(a, body, IN_MESSAGES, ret, e))
         return -1;
     return image_parts_normalise(a, past, ret, e);
 }

@@ -9,7 +9,7 @@
 
 struct arena;
 
-enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
+enum member_use { USE_READ, USE_SAMPLING, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
 
 struct dropping {
     struct arena *a;

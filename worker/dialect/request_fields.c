@@ -297,12 +297,15 @@ static int request_sampling_as(struct arena *a, const char *name, const struct j
     return 0;
 }
 
-int request_sampling(struct arena *a, const struct json *body, const char *const *names, size_t n,
+int request_sampling(struct arena *a, const struct json *body, unsigned dialect,
                      struct chat_request *req, struct err *e)
 {
-    for (size_t i = 0; i < n; i++)
-        if (request_sampling_as(a, names[i], json_get(body, names[i]), req, e))
+    const char *name;
+
+    for (size_t at = 0; (name = request_next_sampling(dialect, &at));) {
+        if (request_sampling_as(a, name, json_get(body, name), req, e))
             return -1;
+    }
     return 0;
 }
 

@@ -43,8 +43,9 @@ struct json json_message(struct arena *a, struct str role, struct json content);
 int request_begin(struct arena *a, const struct json *body, const struct dialect_headers *headers,
                   struct chat_request *ret, struct err *e);
 
-/* Checks the named sampling fields, and stores them in sampling and sampling_given. */
-int request_sampling(struct arena *a, const struct json *body, const char *const *names, size_t n,
+/* Checks the sampling members of the dialect (IN_...) and stores them in sampling and
+ * sampling_given. */
+int request_sampling(struct arena *a, const struct json *body, unsigned dialect,
                      struct chat_request *req, struct err *e);
 /* Reads a response_format in the form of Chat Completions. The type "text" sets nothing. */
 int request_format(struct arena *a, const struct json *format, const char *path,

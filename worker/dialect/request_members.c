@@ -39,8 +39,17 @@ static const struct member {
 const char *request_member_at(const struct dialect *d, size_t i)
 {
     for (size_t k = 0; k < ARRAY_LEN(members); k++) {
-        if ((members[k].dialects & d->members) && members[k].use == USE_READ && i-- == 0)
+        if ((members[k].dialects & d->members) && members[k].use <= USE_SAMPLING && i-- == 0)
             return members[k].name;
+    }
+    return NULL;
+}
+
+const char *request_next_sampling(unsigned dialects, size_t *at)
+{
+    for (; *at < ARRAY_LEN(members); ++*at) {
+        if ((members[*at].dialects & dialects) && members[*at].use == USE_SAMPLING)
+            return members[(*at)++].name;
     }
     return NULL;
 }

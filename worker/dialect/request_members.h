@@ -59,4 +59,8 @@ struct str request_unobeyed(struct arena *a, const struct chat_request *req);
  * last. */
 const char *request_member_at(const struct dialect *d, size_t i);
 
+/* Returns the next sampling member of the dialects (IN_...), or NULL after the last. Start with 0
+ * in *at, which counts the visited rows. */
+const char *request_next_sampling(unsigned dialects, size_t *at);
+
 #endif

@@ -21,20 +21,6 @@
 #include "worker/dialect/responses_tools.h"
 #include "worker/text/request/chat.h"
 
-static const char *const sampling_fields[] = {
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "stop",
-    "max_output_tokens",
-};
-
 struct responses_reader {
     struct arena *a;
     const struct dialect_past *past;
@@ -639,9 +625,8 @@ static int read_other_members(struct arena *a, const struct json *body,
 
     if (responses_read_tools(a, body, ret, e) ||
         (!compacts && read_response_choice(a, body, ret, e)) ||
-        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
-        read_text_format(a, body, ret, e) || read_include(body, ret, e) ||
-        field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
+        request_sampling(a, body, IN_RESPONSES, ret, e) || read_text_format(a, body, ret, e) ||
+        read_include(body, ret, e) || field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
         request_kwargs(a, body, json_get(reasoning, "effort"), "reasoning.effort", ret, e) ||
         field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
         reject_unsupported(body, e) || check_echoed(body, e) ||
