@@ -2,7 +2,6 @@
  * What precedes the first step of join.c: the node's own entry, its keys, the connection, and the
  * check of the server.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
  *   renew    all places in one call. A place that is fenced has another owner, or the store has
  *            forgotten our claim: then it is claimed with the base that we know
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,11 +3,9 @@
  *
  * Scaling down never loses a session: other processes adopt the places (adoption.c). */
 
-#include <dirent.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 
 #include "common/base/log.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>

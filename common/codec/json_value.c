@@ -2,7 +2,6 @@
  * value, objects in any order of their members. */
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"

@@ -6,7 +6,6 @@
 #include "common/journal/compaction.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 

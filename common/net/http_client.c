@@ -7,7 +7,6 @@
 #include "common/net/http_client.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/check.h"

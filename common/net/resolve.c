@@ -5,7 +5,6 @@
 
 #include "common/net/resolve.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <resolv.h>

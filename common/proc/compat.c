@@ -2,8 +2,6 @@
  * set. So the profile's own name may come from any source. */
 #include "common/proc/compat.h"
 
-#include "common/base/buf.h"
-
 struct compat_row {
     enum config_COMPAT profile;
     const char *flag, *value, *why;

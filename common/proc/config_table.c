@@ -1,7 +1,6 @@
 /* The table of settings (config.def), and the parsing of values by type: ranges and units. An
  * invalid value does not change the field and adds a line to l->mistakes. */
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/buf.h"

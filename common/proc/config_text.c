@@ -2,7 +2,6 @@
  * from the one table. */
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/buf.h"

@@ -5,14 +5,11 @@
  *
  *     bench_engines [SESSIONS [TOKENS [GAP_MS]]]      400 sessions, 250 tokens, one every 20 ms
  */
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "bench_clock.h"

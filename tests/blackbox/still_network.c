@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 int socket(int domain, int type, int protocol)
 {

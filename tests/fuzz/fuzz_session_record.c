@@ -18,7 +18,6 @@
 #include "tests/model/fake_model.h"
 #include "worker/export/build/export.h"
 #include "worker/session/record/commit.h"
-#include "worker/session/record/record.h"
 #include "worker/session/record/session_texts.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/store.h"

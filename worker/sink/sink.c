@@ -18,11 +18,9 @@
 #include "worker/sink/sink.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"

@@ -7,17 +7,14 @@
 #include "hub_kit.h"
 #include "router/clients.h"
 #include "router/hub.h"
-#include "router/relay.h"
 #include "router/upstreams.h"
 #include "testing.h"
 
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum { LIMIT_MS = 10000 };

@@ -4,8 +4,6 @@
  */
 #include "worker/engine/wire/wire_write.h"
 
-#include <string.h>
-
 #include "common/base/vec.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
@@ -16,7 +14,6 @@
 #include "worker/engine/pool/engine_request.h"
 #include "worker/engine/pool/ready_texts.h"
 #include "worker/engine/wire/remote.h"
-#include "worker/text/tokens/span.h"
 
 enum { JSON_COPIED = 16 << 10 }; /* longest text that is copied instead of referenced */
 

@@ -1,8 +1,6 @@
 /* Schemas of requests, as JSON Schema. */
 #include "worker/plane/api/openapi_parts.h"
 
-#include <stdio.h>
-
 #include "common/codec/input_value.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"

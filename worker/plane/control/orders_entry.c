@@ -1,7 +1,6 @@
 /* Form and writing of the orders of a fleet (orders_entry.h). */
 #include "worker/plane/control/orders_entry.h"
 
-#include "common/base/attrs.h"
 #include "common/codec/json.h"
 
 static const char *const names[FLEET_ORDER_KINDS] = {

@@ -11,7 +11,6 @@
 #include "common/base/log.h"
 #include "common/codec/json.h"
 #include "common/fleet/place_table.h"
-#include "common/os/file.h"
 #include "common/os/file_lock.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"

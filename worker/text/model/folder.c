@@ -11,7 +11,6 @@
 #include "worker/text/model/folder.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #include "common/base/buf.h"
 #include "common/codec/utf8.h"

@@ -2,7 +2,6 @@
 #include "worker/text/request/purpose.h"
 
 #include "common/base/attrs.h"
-#include "common/base/buf.h"
 
 static const char *const names[] = {"main", "sub_agent", "compaction", "title", "memory", "review"};
 

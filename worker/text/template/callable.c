@@ -9,8 +9,6 @@
 
 #include "worker/text/template/callable.h"
 
-#include <stdio.h>
-
 #include "worker/text/template/eval.h"
 #include "worker/text/template/iter.h"
 

@@ -5,7 +5,6 @@
  * argument of a generator that is never read is not an error. The comment at each next_NAME lists
  * the content of args[]. */
 #include "worker/text/template/compare.h"
-#include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
 #include "worker/text/template/iter.h"
 #include "worker/text/template/method_str.h"

@@ -6,8 +6,6 @@
 
 #include "worker/text/template/pystr.h"
 
-#include <stdio.h>
-
 #include "common/codec/utf8.h"
 
 /* Decodes without checks: the width is that of the first byte. */

@@ -1,7 +1,5 @@
 #include "common/net/chunked.h"
 
-#include <stdio.h>
-
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "testing.h"

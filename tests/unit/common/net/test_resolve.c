@@ -1,4 +1,3 @@
-#include <arpa/inet.h>
 
 #include "common/base/attrs.h"
 #include "common/net/resolve.h"

@@ -1,7 +1,6 @@
 /* Bodies with a Content-Encoding, as a handler receives them. */
 #include "exchange_kit.h"
 
-#include <stdio.h>
 #include <zlib.h>
 
 #include "common/base/buf.h"

@@ -1,6 +1,5 @@
 /* New sessions wait for space in a KV cache. Two pools, like those of two workers, share a board
  * and one stand-in engine, which answers when the test says so. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/clock.h"

@@ -1,5 +1,4 @@
 /* The pure files below the pool: the fair queue, routed experts, .npy files, text upstreams. */
-#include <stdio.h>
 
 #include "common/codec/json_build.h"
 #include "testing.h"

@@ -6,7 +6,6 @@
 #include "worker/export/build/export.h"
 #include "worker/session/ahead_kit.h"
 #include "worker/session/call/session_answer.h"
-#include "worker/session/record/commit.h"
 #include "worker/session/store/recall.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/store.h"

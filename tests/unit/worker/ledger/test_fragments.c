@@ -16,7 +16,6 @@
 #include "worker/residency/residency.h"
 #include "worker/session/call/session_answer.h"
 #include "worker/session/call/session_call.h"
-#include "worker/session/record/commit.h"
 #include "worker/session/store/session.h"
 
 #define ID STR("w0-1")

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/call/session_call.h"

@@ -4,8 +4,6 @@
 #include "testing.h"
 #include "worker/session/call/session_answer.h"
 #include "worker/session/call/session_call.h"
-#include "worker/session/record/commit.h"
-#include "worker/session/record/record.h"
 #include "worker/session/store/session.h"
 
 #define HELLO "[{\"role\":\"user\",\"content\":\"hello\"}]"

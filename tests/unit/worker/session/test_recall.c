@@ -9,7 +9,6 @@
 #include "worker/session/call/session_answer.h"
 #include "worker/session/call/session_call.h"
 #include "worker/session/forest/checkpoint.h"
-#include "worker/session/record/commit.h"
 #include "worker/session/record/score.h"
 #include "worker/session/record/telling.h"
 #include "worker/session/store/payload.h"

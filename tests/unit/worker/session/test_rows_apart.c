@@ -7,7 +7,6 @@
 #include "worker/session/call/session_answer.h"
 #include "worker/session/call/session_call.h"
 #include "worker/session/forest/checkpoint.h"
-#include "worker/session/record/commit.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/store.h"
 

@@ -1,6 +1,5 @@
 /* A session ends while many of its calls run. A few of them fail in each loop iteration, and none
  * of them continues meanwhile. */
-#include "common/base/buf.h"
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "common/os/task.h"

@@ -1,7 +1,5 @@
 #include "worker/plane/call/stop_text.h"
 
-#include <stdio.h>
-
 #include "common/base/arena.h"
 #include "common/codec/json.h"
 #include "costs.h"

@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
 #include "common/base/cancel.h"
