@@ -6,15 +6,16 @@
 #include "common/base/clock.h"
 #include "common/fleet/place_table.h"
 #include "common/net/http1.h"
+#include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"
 #include "door.h"
-#include "hub_kit.h"
 #include "router/clients.h"
 #include "router/conn.h"
 #include "router/hub.h"
+#include "router/lendings.h"
 #include "router/upstreams.h"
 #include "testing.h"
 
@@ -133,7 +134,15 @@ static inline void drop(int *fd)
 
 static inline void fleet_close(struct fleet *f)
 {
-    close_hub(&f->hub, f->heritage.board);
+    struct loop *l = f->hub.loop;
+
+    clients_close_all(&f->hub);
+    (void)loop_poll(l, 0);
+    lendings_free(f->hub.lendings);
+    upstreams_free(f->hub.upstreams);
+    hub_done(&f->hub);
+    loop_free(l);
+    board_free(f->heritage.board);
     place_table_free(f->table);
     keys_free(f->keys);
     (void)snprintf(f->text, sizeof(f->text), "%s/key-secret", f->door.folder);
@@ -150,7 +159,7 @@ static inline void say(int fd, const char *text)
     cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
 }
 
-static inline void ask(struct fleet *f, const char *request)
+static inline void connect_client(struct fleet *f)
 {
     int fds[2];
 
@@ -158,6 +167,11 @@ static inline void ask(struct fleet *f, const char *request)
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
     f->client = fds[0];
     clients_add(&f->hub, fds[1], STR("10.0.0.1"));
+}
+
+static inline void ask(struct fleet *f, const char *request)
+{
+    connect_client(f);
     say(f->client, request);
 }
 
