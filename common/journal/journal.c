@@ -273,7 +273,6 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     struct journal *j = mem_zalloc(sizeof(*j));
     struct replay r = {replay, ctx};
 
-    j->loop = loop;
     j->metrics = o->metrics;
     j->durability = o->durability;
     j->syncs = o->syncs || o->durability == JOURNAL_POWER;

@@ -26,7 +26,6 @@ struct journal_waiter {
 };
 
 struct journal {
-    struct loop *loop;
     struct metrics_page *metrics;
     enum journal_durability durability;
     uint64_t segment_bytes;
