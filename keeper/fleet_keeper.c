@@ -60,7 +60,9 @@ static void publish_view(struct fleet_keeper *k)
 
     place_table_set_complete(k->table, now_ms, k->view.unbroken_ms ? now_ms + k->lease_ms : 0);
     if (refused > 0)
-        log_error(NULL, "the table of places is full, ignoring", LOG_U("places", refused));
+        log_error(NULL, "places of the store do not fit into the table of this node, ignoring",
+                  LOG_U("places", refused), LOG_U("most", FLEET_PLACES_MAX),
+                  LOG_U("newest_epoch", FLEET_EPOCH_MAX));
     keeper_publish_figures(k);
 }
 

@@ -98,11 +98,28 @@ static void keep_forgotten(struct fleet_view *v, const struct seen_place *p,
     fleet_view_keep_gone(v, copy, now_ms);
 }
 
+/* Removes a place that the store has no longer. */
+static void remove_place(struct fleet_view *v, struct seen_place *p, uint64_t now_ms)
+{
+    count_place(v, p, (uint32_t)-1);
+    v->places_gone = true;
+    (void)map_take(&v->places, str_cstr(p->key));
+    if (p->vacant && !p->taken)
+        free(p);
+    else
+        fleet_view_keep_gone(v, p, now_ms);
+}
+
 static void add_place(struct fleet_view *v, uint32_t index, const struct store_entry *e,
                       uint64_t now_ms)
 {
     struct seen_place *p = fleet_view_place(v, index);
 
+    if (e->epoch == 0) { /* the store was emptied after it had told of a change */
+        if (p)
+            remove_place(v, p, now_ms);
+        return;
+    }
     if (!p) {
         p = mem_zalloc(sizeof(*p));
         p->index = index;
@@ -189,18 +206,6 @@ void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t 
     } else if (str_eq_c(e->key, "orders")) {
         add_orders(v, e);
     }
-}
-
-/* Removes a place that a list lacked. */
-static void remove_place(struct fleet_view *v, struct seen_place *p, uint64_t now_ms)
-{
-    count_place(v, p, (uint32_t)-1);
-    v->places_gone = true;
-    (void)map_take(&v->places, str_cstr(p->key));
-    if (p->vacant && !p->taken)
-        free(p);
-    else
-        fleet_view_keep_gone(v, p, now_ms);
 }
 
 /* Removes entries of a map that are older than this round, which they have at that offset. */

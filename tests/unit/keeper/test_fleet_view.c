@@ -116,6 +116,26 @@ TEST(fleet_view, what_a_list_lacks_is_gone)
     place_table_free(t);
 }
 
+TEST(fleet_view, a_place_whose_change_was_told_before_the_store_was_emptied_is_gone)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {0};
+    struct fleet_place place;
+
+    list(&v, 3, 1000);
+    fleet_view_place(&v, 256)->base = 80;
+    for (int i = 0; i < 3; i++) {
+        fleet_view_add(&v, &(struct store_entry){.key = STR("place:256")}, 2000);
+        cr_assert_null(fleet_view_place(&v, 256));
+        cr_assert_eq(fleet_view_gone(&v, 256)->base, 80, "the claim that its owner brings back");
+        fleet_view_end_list(&v, 2000);
+    }
+    cr_assert_eq(fleet_view_publish(&v, t, LEASE_MS), 0);
+    cr_assert_not(place_table_find(t, 256, &place));
+    fleet_view_done(&v);
+    place_table_free(t);
+}
+
 TEST(fleet_view, a_node_gets_its_own_block_or_the_smallest_free_one)
 {
     struct fleet_view v = {0};
