@@ -31,17 +31,31 @@ void keeper_publish_figures(struct fleet_keeper *k)
     metrics_set(page, METRIC_fleet_unowned, k->unserved);
 }
 
+const char *keeper_check_store(struct fleet_keeper *k, const struct store_answer *a)
+{
+    bool refused = a->verdict != STORE_DONE;
+
+    if (refused && !k->info_refused)
+        log_warn(NULL,
+                 "the store does not allow INFO: its settings are not checked, and records that a "
+                 "failover loses together with their node are not noticed",
+                 LOG_T("reason", a->why));
+    k->info_refused = refused;
+    return refused ? NULL : redis_info_fault(a->n_texts > 0 ? a->texts[0] : STR(""));
+}
+
 /* A replica that was promoted may have other settings than the server that was checked. */
 static void on_store_info(void *ctx, const struct store_answer *a)
 {
     struct fleet_keeper *k = ctx;
     const char *fault;
 
-    if (k->ending || a->n_texts == 0)
-        return;
-    metrics_set(k->h->page, METRIC_fleet_store_bytes,
-                redis_info_number(a->texts[0], "used_memory_dataset"));
-    fault = redis_info_fault(a->texts[0]);
+    if (k->ending || a->verdict == STORE_LOST)
+        return; /* renewals report it */
+    if (a->n_texts > 0)
+        metrics_set(k->h->page, METRIC_fleet_store_bytes,
+                    redis_info_number(a->texts[0], "used_memory_dataset"));
+    fault = keeper_check_store(k, a);
     if (fault && fault != k->store_fault)
         log_error(NULL, "the store may lose records", LOG_T("reason", fault));
     k->store_fault = fault;

@@ -91,6 +91,7 @@ struct fleet_keeper {
     bool founded;  /* this new node has written the entry "fleet", which the store lacked */
     char why[256]; /* why the store does not answer; "": it does */
     const char *store_fault; /* what was wrong with its settings when it was measured; NULL: none */
+    bool info_refused;       /* the last INFO was */
     bool ending;             /* the store is being freed: its calls end without effect */
 };
 
@@ -115,6 +116,10 @@ void keeper_fail(struct fleet_keeper *k, const char *why);
 /* --- fleet_figures.c --- */
 
 void keeper_publish_figures(struct fleet_keeper *k);
+
+/* Returns what is wrong with the server's settings, as its answer to INFO says, or NULL. Logs a
+ * refusal, once until INFO is allowed again: nothing is checked then. */
+const char *keeper_check_store(struct fleet_keeper *k, const struct store_answer *a);
 
 /* Asks the server how much memory it uses, and whether its settings still fit. */
 void keeper_measure_store(struct fleet_keeper *k);

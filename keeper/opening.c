@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/fleet/redis_info.h"
 #include "common/fleet/redis_store.h"
 #include "common/os/file.h"
 #include "common/proc/config.h"
@@ -152,12 +151,7 @@ static void on_info(void *ctx, const struct store_answer *a)
     keeper_check_answer(k, a);
     if (a->verdict == STORE_LOST)
         return; /* the next beat asks again */
-    if (a->verdict != STORE_DONE)
-        log_warn(NULL,
-                 "the store does not allow INFO: its settings are not checked, and records that a "
-                 "failover loses together with their node are not noticed",
-                 LOG_T("reason", a->why));
-    fault = a->n_texts > 0 ? redis_info_fault(a->texts[0]) : NULL;
+    fault = keeper_check_store(k, a);
     if (fault) {
         keeper_fail(k, fault);
         return;

@@ -53,10 +53,14 @@ static void check_version(struct doctor *d, struct str info)
     struct str valkey = redis_info_find(info, "valkey_version");
     bool old = redis_info_major(info) < REDIS_OLDEST_MAJOR;
 
-    doctor_add(d, "version", old ? FINDING_ERROR : FINDING_OK,
-               old ? "run Redis or Valkey 7.0 or newer" : NULL, "%s %.*s",
-               valkey.len ? "Valkey" : "Redis", (int)(valkey.len ? valkey.len : version.len),
-               valkey.len ? valkey.p : version.p);
+    if (redis_info_major(info) == 0)
+        doctor_add(d, "version", FINDING_ERROR, "run Redis or Valkey 7.0 or newer",
+                   "INFO has no readable redis_version");
+    else
+        doctor_add(d, "version", old ? FINDING_ERROR : FINDING_OK,
+                   old ? "run Redis or Valkey 7.0 or newer" : NULL, "%s %.*s",
+                   valkey.len ? "Valkey" : "Redis", (int)(valkey.len ? valkey.len : version.len),
+                   valkey.len ? valkey.p : version.p);
     if (redis_info_number(info, "cluster_enabled"))
         doctor_add(d, "cluster", FINDING_ERROR, "use a server outside a cluster",
                    "Redis Cluster is not supported");

@@ -32,6 +32,8 @@ uint64_t redis_info_major(struct str info)
 
 const char *redis_info_fault(struct str info)
 {
+    if (redis_info_major(info) == 0)
+        return "INFO of the store has no readable redis_version";
     if (redis_info_major(info) < REDIS_OLDEST_MAJOR)
         return "the store is older than version 7.0";
     if (redis_info_number(info, "cluster_enabled"))

@@ -172,10 +172,15 @@ def test_a_node_that_does_not_fit_is_refused(store, settings, reason, tmp_path):
 
 
 def test_a_server_that_deletes_records_is_refused(store):
-    running = node(store, "b", **{"fleet-lease": "1s"}).start().allow("the store may lose records")
+    running = node(store, "b", **{"fleet-lease": "1s"}).start().allow("the store may lose records", "the store does not allow INFO")
     store.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     assert "maxmemory-policy" in reason_of(node(store, "a"))
     running.wait_line("the store may lose records.*set its maxmemory-policy to noeviction")
+    store.ask("ACL", "SETUSER", "default", "-info")
+    running.wait_line("the store does not allow INFO: its settings are not checked.*NOPERM")
+    store.ask("ACL", "SETUSER", "default", "+info")
+    g.wait_until(lambda: running.log().count("the store may lose records") == 2, 20, "it is checked again")
+    assert running.log().count("does not allow INFO") == 1
 
 
 def test_a_store_that_is_not_there_is_named(store):
