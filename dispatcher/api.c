@@ -300,7 +300,6 @@ void desk_handle(void *ctx, struct exchange *x)
     struct err e = {0};
 
     name_request(&r);
-    r.desk->book.has_lost = desk_copy_has_lost(r.desk);
     path = find_path(&r, &e);
     if (check_key(&r, path ? path->scopes : 1u << KEY_ADMIN, &e) || !path ||
         check_query(&r, path, &e) || check_body_size(&r, path, &e) || read_body(&r, &e) ||

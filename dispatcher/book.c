@@ -14,12 +14,18 @@
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/fleet/place_table.h"
 #include "dispatcher/book_lanes.h"
 #include "dispatcher/book_record.h"
 
 void book_init(struct book *b)
 {
     *b = (struct book){.next_seq = 1};
+}
+
+bool book_has_lost(const struct book *b)
+{
+    return b->places && place_table_is_taken(b->places, FLEET_DISPATCHER);
 }
 
 void book_forget_gone(struct book *b)

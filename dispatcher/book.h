@@ -84,15 +84,18 @@ struct book {
         unasked; /* runners of book_runner_withdraw that no group has named, the oldest first */
     size_t n_unasked;
     uint64_t next_seq;
-    uint64_t n_waiting; /* groups that are not settled */
-    bool has_lost;      /* a lost node of the fleet may have had others */
-    bool keeps_gone;    /* removed groups are kept until book_forget_gone */
+    uint64_t n_waiting;               /* groups that are not settled */
+    const struct place_table *places; /* the fleet's; NULL: there is none. Borrowed */
+    bool keeps_gone;                  /* removed groups are kept until book_forget_gone */
     struct list_head gone;
     /* removed groups by id, the newest of each id; attempts of them that count */
     struct map gone_groups, gone_attempts;
     const struct book_events *events; /* NULL: a replay is running */
     void *events_ctx;
 };
+
+/* True if a lost node of the fleet may have had groups that the book lacks. */
+bool book_has_lost(const struct book *b);
 
 void book_init(struct book *b);
 void book_done(struct book *b);

@@ -225,9 +225,6 @@ int desk_copy_check_read(const struct desk *d, struct err *e);
 /* Reports whether desk_copy_check_read fails; false without a fleet. */
 bool desk_is_refusing(const struct desk *d);
 
-/* Reports whether groups may have been lost with a node, so that unknown ids may be theirs. */
-bool desk_copy_has_lost(const struct desk *d);
-
 /* Reports whether the store has all records, or this node is not its dispatcher any longer. */
 bool desk_copy_is_sent(const struct desk *d);
 

@@ -351,11 +351,6 @@ bool desk_is_refusing(const struct desk *d)
     return d->copy && desk_copy_check_read(d, &e);
 }
 
-bool desk_copy_has_lost(const struct desk *d)
-{
-    return d->copy && place_table_is_taken(d->heritage->fleet, FLEET_DISPATCHER);
-}
-
 bool desk_copy_is_sent(const struct desk *d)
 {
     return place_table_own_epoch(d->heritage->fleet, FLEET_DISPATCHER) == 0 ||
@@ -391,6 +386,7 @@ int desk_copy_open(struct desk *d, struct err *e)
         return 0;
     d->copy = c = mem_zalloc(sizeof(*c));
     c->desk = d;
+    d->book.places = d->heritage->fleet;
     c->replay = book_replay_new();
     o.ctx = c;
     o.store = c->store = redis_store_open(d->loop, str_cstr(config->fleet), o.lease_ms, e);

@@ -314,7 +314,7 @@ static struct group *find_group(struct desk_request *r, struct err *e)
 
     if (g)
         return g;
-    if (r->desk->book.has_lost) {
+    if (book_has_lost(&r->desk->book)) {
         (void)err_set(e, ERR_GROUP_LOST,
                       "group %.*s is unknown or lost: a lost node alone may have had it; submit it "
                       "again",

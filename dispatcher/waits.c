@@ -83,7 +83,7 @@ void waits_no_queue(const struct book *b, struct str name, struct buf *out)
     buf_printf(out, "no group of queue \"%.*s\" is known%s", (int)MIN_OF(name.len, (size_t)128),
                name.p, n ? "; queues: " : ", nor of any other queue");
     write_names(names, n, b->queues.n, name, out);
-    if (b->has_lost)
+    if (book_has_lost(b))
         buf_puts(out, "; a lost node alone may have had its groups: submit them again");
 }
 
