@@ -126,7 +126,7 @@ static struct config *load_settings(int argc, char **argv, enum commands_care ca
         c = NULL;
     }
     print_faults(LOG_ERROR, "a setting is wrong", &mistakes);
-    print_faults(LOG_WARN, "a setting has no effect", &warnings);
+    print_faults(LOG_WARN, "a setting is doubtful", &warnings);
     return c;
 }
 

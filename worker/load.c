@@ -49,7 +49,7 @@ static void warn_of_model(const struct config *c, const struct model *m)
 
     log_lines("the model folder is odd", model_warnings(m));
     setup_warn(c, m, &settings);
-    log_lines("a setting has no effect", buf_str(&settings));
+    log_lines("a setting is doubtful", buf_str(&settings));
     buf_done(&settings);
 }
 

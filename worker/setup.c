@@ -58,6 +58,13 @@ void setup_warn(const struct config *c, const struct model *m, struct buf *warni
 {
     const struct model_info *info = model_info(m);
 
+    for (size_t i = 0; i < c->engine.n && !c->model; i++) {
+        if (engine_takes_ids(c->engine.at[i]))
+            buf_printf(warnings,
+                       "--model: not set, so %s is asked with ids of the built-in tokenizer "
+                       "(vocabulary %u)\n",
+                       c->engine.at[i], info->vocab_size);
+    }
     if (!c->routed_experts)
         return;
     if (info->moe_layers == 0 || info->moe_topk == 0)

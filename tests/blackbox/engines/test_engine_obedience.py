@@ -97,6 +97,18 @@ def test_a_stop_string_in_the_last_token(start, name, stream):
         assert lacks(gateway).count("stop") == 0
 
 
+def test_a_stop_string_that_the_tokens_do_not_hold(start):
+    """The engine leaves out its tokens, or names something else. An end id that is also a stop string holds it."""
+    with made("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        for ids, matched, warned in ((b"one ", "STOP", True), (b"one ", "ST.P", True), ([*b"one ", END], "<|im_end|>", False)):
+            sid = session(gateway)
+            engine.plan.append({"ids": [*ids], "matched": matched})
+            assert chat(gateway, sid, stop=["STOP", "<|im_end|>"]).status == 200
+            assert trajectory_of(gateway, sid)["response_ids"] == [*ids]
+            assert (f'"{matched}" ended the answer, and its tokens do not hold that text' in warning(gateway, sid)) == warned, warning(gateway, sid)
+
+
 @both
 @every_kind
 def test_what_the_last_step_sampled_after_a_stop_string_is_cut(start, name, stream):

@@ -108,6 +108,7 @@ def fails(s, kind, what, plan, status):
         assert a.headers["x-should-retry"] == "true", (what, a.headers)
     assert s.state() == before, what
     s.works(kind)
+    return a
 
 
 def put(*path, value=None, last=False):

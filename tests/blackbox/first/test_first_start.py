@@ -67,6 +67,13 @@ def test_the_lines_follow_the_settings(tmp_path):
     assert told["engine"].startswith("sglang:http://127.0.0.1:1: NOT reached")
 
 
+def test_an_engine_of_ids_needs_a_model():
+    """The built-in tokenizer's ids mean nothing to a real engine. An upstream of messages needs none."""
+    for engine, warned in (("sglang:http://127.0.0.1:1", True), ("openai:http://127.0.0.1:1", False), ("builtin:echo", False)):
+        check = subprocess.run([g.BINARY, "config", "--check", f"--engine={engine}"], capture_output=True, text=True, check=True)
+        assert (check.stderr == f"--model: not set, so {engine} is asked with ids of the built-in tokenizer (vocabulary 259)\n") == warned, check.stderr
+
+
 def test_the_lines_name_the_settings_of_doctor(tmp_path):
     (tmp_path / "c.yaml").write_text("engine: sglang:http://127.0.0.1:1\n")
     _, told = serve_at_terminal(tmp_path, f"--config={tmp_path}/c.yaml")

@@ -182,6 +182,19 @@ const char *engine_kind_without(const char *text, const char *what)
     return found && engine_adapter_lists(found->cannot_tell, what) ? found->kind : NULL;
 }
 
+bool engine_takes_ids(const char *text)
+{
+    const struct engine_adapter *found = NULL;
+    struct arena a = {0};
+    struct engine_target t;
+    struct err e;
+
+    if (engine_target_parse(&a, text, &t, &e) == 0)
+        found = engine_adapter_find(t.kind);
+    arena_done(&a);
+    return found && found->wire && !found->passes_request;
+}
+
 int engine_check(const char *text, const struct engine_options *o, struct err *e)
 {
     struct arena a = {0};

@@ -85,6 +85,9 @@ void scorers_free(struct scorers *s);
  * engine_pool_tells), else NULL. */
 const char *engine_kind_without(const char *text, const char *what);
 
+/* Reports whether an engine argument names a server that is asked with token ids. */
+bool engine_takes_ids(const char *text);
+
 /* Checks whether one engine argument could be opened, with o's TLS settings. Fails with
  * ERR_CONFIG. */
 int engine_check(const char *text, const struct engine_options *o, struct err *e);

@@ -78,11 +78,16 @@ static int check_piece(const struct engine_call *c, const struct engine_result *
                        ENGINE_VERSIONS_MAX);
     for (size_t i = 0; i < r->n_versions; i++) {
         if (r->versions[i].start != at || r->versions[i].end < at)
-            return err_set(e, ERR_ENGINE_INVALID, "the engine's weight version spans have gaps");
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's weight version span %zu has tokens %u to %u, and the one "
+                           "before ends at %u",
+                           i, r->versions[i].start, r->versions[i].end, at);
         at = r->versions[i].end;
     }
     if (r->n_versions > 0 && at != r->ids.n)
-        return err_set(e, ERR_ENGINE_INVALID, "the engine's weight version spans do not fit");
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's weight version spans have %u tokens, and its answer %zu", at,
+                       r->ids.n);
     return 0;
 }
 

@@ -130,7 +130,7 @@ static void take_stop(struct reply *y, const struct json_scan *s)
     else if (str_eq_c(s->text, "limit"))
         y->finish = REPLY_LENGTH;
     else
-        y->finish = REPLY_BROKEN;
+        reply_take_unknown_finish(y, s);
 }
 
 static const double PROBABILITY_MAX = 1.001; /* largest probability, allowing for rounded sums */

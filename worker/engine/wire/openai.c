@@ -207,7 +207,7 @@ static int check_logprobs(const struct reply *y, bool asked, struct err *e)
         const char *fault = logprob_fault(y->logprobs.at[i]);
 
         if (fault)
-            return reply_invalid(e, fault);
+            return reply_invalid_logprob(e, fault, i, y->ids.at[i], y->logprobs.at[i]);
     }
     return 0;
 }

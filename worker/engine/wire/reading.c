@@ -34,12 +34,16 @@ enum {
     DELTA_TOPS_MAX = 8192, /* limit of tokens with alternatives; both count */
 };
 
-/* Makes the attempt's error from a reader's own reason; why may be e. */
-static int unreadable(struct err *e, const struct err *why)
-{
-    struct err kept = *why;
+enum { NAME_MAX_BYTES = 64 }; /* most bytes of an engine's own words in an error */
 
-    return reply_invalid(e, kept.text);
+/* Makes the attempt's error from the reader's own reason in e, with the field that was read. */
+static int unreadable(struct str field, struct err *e)
+{
+    struct err kept = *e;
+
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %.*s%s%s",
+                   (int)MIN_OF(field.len, (size_t)NAME_MAX_BYTES), field.p, field.len ? ": " : "",
+                   kept.text);
 }
 
 /* --- fields of the answer --- */
@@ -386,7 +390,7 @@ static int take_json(struct reading *r, struct str bytes, struct err *e)
         return str_trim(bytes).len == 0 ? READING_MORE : reply_invalid(e, "bytes behind its JSON");
     rc = fields_feed(&r->fields, bytes, e);
     if (rc < 0)
-        return unreadable(e, e);
+        return unreadable(buf_str(&r->fields.path), e);
     r->json_complete = rc > 0;
     return READING_MORE;
 }
@@ -445,7 +449,7 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
         if (item == SSE_MORE)
             return READING_MORE;
         if (item < 0)
-            return unreadable(e, e);
+            return unreadable((struct str){0}, e);
         rc = item == SSE_DATA ? take_data(r, data, e) : take_event(r, e);
     }
     return rc;
@@ -552,7 +556,9 @@ int reading_end(struct reading *r, struct err *e)
     if (!r->ended)
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer has no finish reason");
     if (y->finish == REPLY_BROKEN)
-        return err_set(e, ERR_ENGINE_INVALID, "the engine failed");
+        return err_set(e, ERR_ENGINE_INVALID, "the engine failed: its finish reason is \"%.*s\"",
+                       (int)MIN_OF(y->error_type.len, (size_t)NAME_MAX_BYTES),
+                       buf_str(&y->error_type).p);
     if (y->finish == REPLY_ABORT && y->status >= 400)
         return READING_TOLD;
     reply_settle_versions(y);

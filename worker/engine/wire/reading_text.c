@@ -63,6 +63,9 @@ static int read_doc(struct reading *r, struct err *e)
         return rc;
     if (!r->wants_rows)
         r->delta_read.n_chat_lps = 0;
+    if (!y->failed &&
+        upstream_text_check_logprobs(r->delta_read.chat_lps, r->delta_read.n_chat_lps, e) < 0)
+        return -1;
     reply_note_version(y);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
     if (!y->failed && !r->events) {

@@ -115,6 +115,34 @@ int upstream_text_check_tops(const struct json *lps, struct err *e)
     return 0;
 }
 
+static bool has_number(const struct json *item)
+{
+    double d;
+
+    return json_to_double(json_get(item, "logprob"), &d) == 0;
+}
+
+int upstream_text_check_logprobs(const struct json *lps, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct json *tops = json_get(&lps[i], "top_logprobs");
+
+        if (!has_number(&lps[i]))
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's answer is invalid: choices[0].logprobs.content[%zu]"
+                           ".logprob must be a number",
+                           i);
+        for (size_t k = 0; json_is(tops, JSON_ARRAY) && k < tops->n; k++) {
+            if (!has_number(&tops->items[k]))
+                return err_set(e, ERR_ENGINE_INVALID,
+                               "the engine's answer is invalid: choices[0].logprobs.content[%zu]"
+                               ".top_logprobs[%zu].logprob must be a number",
+                               i, k);
+        }
+    }
+    return 0;
+}
+
 static void read_usage(struct upstream_text *t, const struct json *usage)
 {
     if (!json_is(usage, JSON_OBJECT))

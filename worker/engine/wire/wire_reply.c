@@ -159,6 +159,17 @@ static size_t count_aborted(const struct reply *y, const struct cut *c)
     return i;
 }
 
+/* Reports whether the event has new ids, and the logprobs of all tokens: streams of SGLang before
+ * March 2026 that were started as incremental. */
+static bool repeats_logprobs(const struct reply *y)
+{
+    const struct reply_event *v = &y->event;
+
+    return y->mode == REPLY_INCREMENTAL && y->ids.n > 0 && v->logprob_ids.n == v->logprobs_seen &&
+           v->logprobs_seen == y->ids.n + v->ids_seen &&
+           memcmp(v->logprob_ids.at, y->ids.at, y->ids.n * sizeof(*y->ids.at)) == 0;
+}
+
 /* Finds the new tokens of the event: by counts, and by how many were skipped during reading. */
 static int find_new(const struct reply *y, struct cut *c, struct err *e)
 {
@@ -169,6 +180,10 @@ static int find_new(const struct reply *y, struct cut *c, struct err *e)
     size_t new_logprobs = v->logprobs_seen > known ? v->logprobs_seen - known : 0;
     bool aborted = y->finish == REPLY_ABORT;
 
+    if (!aborted && repeats_logprobs(y)) {
+        *c = (struct cut){0, y->ids.n, v->ids_seen};
+        return 0;
+    }
     if (!aborted && v->ids_seen < known)
         return reply_invalid(e, "tokens that it had sent are missing");
     if (!aborted && v->has_logprobs && v->logprobs_seen != v->ids_seen)
@@ -182,6 +197,13 @@ static int find_new(const struct reply *y, struct cut *c, struct err *e)
     return 0;
 }
 
+int reply_invalid_logprob(struct err *e, const char *fault, size_t at, int32_t id, float logprob)
+{
+    return err_set(e, ERR_ENGINE_INVALID,
+                   "the engine's answer is invalid: %s (token %zu, id %d, logprob %g)", fault, at,
+                   id, (double)logprob);
+}
+
 static int check_new(const struct reply *y, const struct cut *c, struct err *e)
 {
     const struct reply_event *v = &y->event;
@@ -190,12 +212,14 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
         float logprob = v->logprobs.at[c->logprobs + i];
         const char *fault = logprob_fault(logprob);
 
-        if (fault && (!isnan(logprob) || y->lacks.n == 0))
-            return reply_invalid(e, fault);
-        if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
-            return reply_invalid(e, v->logprob_ids.at[c->logprobs + i] < 0
-                                        ? "a logprob names no token id"
-                                        : "a logprob belongs to another token");
+        if (isnan(logprob) && y->lacks.n > 0)
+            fault = NULL;
+        else if (!fault && v->has_logprob_ids &&
+                 v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
+            fault = v->logprob_ids.at[c->logprobs + i] < 0 ? "a logprob names no token id"
+                                                           : "a logprob belongs to another token";
+        if (fault)
+            return reply_invalid_logprob(e, fault, y->ids.n + i, v->ids.at[c->ids + i], logprob);
     }
     for (size_t i = 0; i < v->top_logprobs.n; i++) {
         if (isinf(v->top_logprobs.at[i]))
@@ -369,7 +393,7 @@ void reply_take_span(struct reply *y, enum reply_span_member member, const struc
         last->start = reply_int(s);
     } else if (member == SPAN_END) {
         last->end = reply_int(s);
-    } else {
+    } else if (s->token == JSON_TOKEN_STRING || s->token == JSON_TOKEN_NUMBER) {
         last->text_at = y->version_text.len;
         surrogates_add_whole(s->text, &y->version_text);
         last->text_len = y->version_text.len - last->text_at;
@@ -433,7 +457,9 @@ int reply_check_spans(const struct reply *y, struct err *e)
 
         if (s->start < 0 || s->end < 0 || s->text_len == SIZE_MAX)
             return err_set(e, ERR_ENGINE_INVALID,
-                           "the engine's weight version spans are unfinished");
+                           "the engine's answer is invalid: weight_versions[%zu] needs a version, "
+                           "start and end",
+                           i);
     }
     return 0;
 }
@@ -496,7 +522,13 @@ void reply_take_finish(struct reply *y, const struct json_scan *s)
     else if (str_eq_c(s->text, "abort"))
         y->finish = REPLY_ABORT;
     else
-        y->finish = REPLY_BROKEN;
+        reply_take_unknown_finish(y, s);
+}
+
+void reply_take_unknown_finish(struct reply *y, const struct json_scan *s)
+{
+    y->finish = REPLY_BROKEN;
+    reply_text(&y->error_type, s);
 }
 
 static void pad_tops(struct reply *y, size_t want)
@@ -591,7 +623,7 @@ void reply_take_entries(struct reply *y)
         *vec_push(&v->logprobs) = NAN;
     for (size_t k = 0; k < y->entries.n; k++) {
         if (place_logprob(y, &y->entries.at[k]) < 0)
-            v->misfit = "a logprob is null";
+            v->misfit = "a logprob is no number";
         if (y->entries.at[k].at != ENTRY_NOWHERE)
             last = y->entries.at[k].at + 1;
     }

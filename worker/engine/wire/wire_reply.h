@@ -81,7 +81,7 @@ struct reply {
     int64_t status;         /* status of the error or abort; 0: none */
     struct buf message;     /* message of the error or abort */
     struct buf error_code;  /* text of the error's code; len 0: none */
-    struct buf error_type;  /* text of the error's type; len 0: none */
+    struct buf error_type;  /* text of the error's type, or the unknown finish; len 0: none */
     uint32_t retry_after_s; /* wait that the error asks for; 0: none */
     struct buf answer_id;   /* id of the request as returned; len 0: none */
     struct buf version;     /* version in the answer; len 0: none */
@@ -133,6 +133,9 @@ void reply_begin_event(struct reply *y);
 /* Fails with ERR_ENGINE_INVALID: the engine's answer is invalid, and what is wrong. Returns -1. */
 int reply_invalid(struct err *e, const char *what);
 
+/* Does the same for a logprob, with its token's position in the answer and its value. */
+int reply_invalid_logprob(struct err *e, const char *fault, size_t at, int32_t id, float logprob);
+
 /* Returns the index of the first new item of the next ids or logprobs array. */
 static inline size_t reply_from(const struct reply *y)
 {
@@ -180,6 +183,9 @@ void reply_end_error(struct reply *y);
 /* Reads a finish reason's type: null, "stop", "length", "abort", or vLLM's "repetition", which is a
  * length (reply.repeats). Anything else is a failure. */
 void reply_take_finish(struct reply *y, const struct json_scan *s);
+
+/* Records a finish reason that is none of the known ones. */
+void reply_take_unknown_finish(struct reply *y, const struct json_scan *s);
 
 /* Begins an entry, for wires with entries. */
 void reply_begin_entry(struct reply *y);

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
+#include "common/codec/utf8.h"
 #include "worker/engine/pool/engine.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/plane/call/call_env.h"
@@ -27,7 +28,8 @@
 enum {
     STEP_MAX = 64, /* most tokens of one step: drafts of engines are shorter */
     /* bytes; of a longer text only the first and the last byte are checked */
-    JSON_READ_MAX = 64 << 10
+    JSON_READ_MAX = 64 << 10,
+    STOP_SHOWN_MAX = 64, /* bytes of a stop string in a warning */
 };
 
 /* Fails the call, because the engine has ignored the field. */
@@ -105,10 +107,27 @@ static void cut_tail(struct model_call *t, struct sample *r, size_t rest)
     sample_cut(r, r->answer->stop_at);
 }
 
+/* Warns of a stop string that the engine names and its tokens do not hold: it left tokens out, or
+ * means something else, such as SGLang's stop_regex. An end id may also be a stop string. */
+static void check_named_stop(const struct model_call *t, struct sample *r)
+{
+    struct buf text = {0};
+
+    if (r->finish != ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p || r->n_ids == 0 ||
+        ends_by_id(t, r))
+        return;
+    buf_puts(&text, "the engine says that \"");
+    buf_add_str(&text, str_sub(r->stop_text, 0, utf8_cut(r->stop_text, STOP_SHOWN_MAX)));
+    buf_puts(&text, "\" ended the answer, and its tokens do not hold that text");
+    sampled_answer_warn(r->answer, buf_str(&text));
+    buf_done(&text);
+}
+
 static bool check_stop(struct model_call *t, struct sample *r)
 {
     size_t rest = r->n_ids - MIN_OF(r->answer->stop_at, r->n_ids);
 
+    check_named_stop(t, r);
     if (!sampled_answer_stop(r->answer).p || rest == 0)
         return true;
     if (is_of_last_step(t, r) || began_in_earlier_piece(t, r)) {

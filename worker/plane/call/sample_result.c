@@ -66,6 +66,9 @@ void sample_result(struct model_call *t, struct sample *r, struct session_answer
     uint64_t away_us = r->queue_us + r->engine_us;
     struct str stop = sampled_answer_stop(r->answer);
 
+    /* An engine cannot have had more than the prompt, so such a number says nothing. */
+    if (r->cached_tokens > (int64_t)MAX_OF(t->usage.prompt_tokens, r->drifted))
+        r->cached_tokens = -1;
     r->out = (struct finished_answer){
         .index = r->answer->opt.index,
         .finish_reason = finish_reason(r),

@@ -212,6 +212,7 @@ static const struct {
     {REASONING_SOLAR2, "<|think|>", "<|content|>"},
     {REASONING_MUSE, "to=self<|message|>", NULL},
     {REASONING_GRANITE, "Here is my thought process", NULL},
+    {REASONING_GRANITE_THINKING, "truncate_history_thinking", "defer_loading"}, /* 4.2 */
 };
 
 /* Chooses among the kinds that write <think>, by the way of calling. */

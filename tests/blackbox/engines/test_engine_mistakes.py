@@ -1,0 +1,77 @@
+"""Small mistakes in otherwise good answers of engines: the error names the field, the token and the value, and what
+can be read exactly is read."""
+import pytest
+
+from stub_engines import StubEngine, logprob
+from test_gateway_faults import OK, Scene
+from test_gateway_odd_engines import fails, put
+
+BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
+def spans(*told):
+    return put("meta_info", last=True, value=lambda meta: {**meta, "weight_versions": list(told)})
+
+
+TOLD = {
+    "sglang": [
+        (spans({"version": None, "start": 0, "end": 3}), "weight_versions[0] needs a version, start and end"),
+        (spans({"version": "7", "start": 0, "end": 1}, {"version": "8", "start": 2, "end": 3}), "span 1 has tokens 2 to 3, and the one before ends at 1"),
+        (spans({"version": "7", "start": 0, "end": 1}), "spans have 1 tokens, and its answer 3"),
+        (put("meta_info", "finish_reason", "type", last=True, value="lost"), 'its finish reason is \\"lost\\"'),
+        (put("output_ids", 0, value=1.5), "output_ids: JSON: not an id"),
+        (put("meta_info", "output_token_logprobs", 1, 0, value="x"), "meta_info.output_token_logprobs: JSON"),
+        (put("meta_info", "output_token_logprobs", 1, 0, value=2.5), "as logits are (token 1, id 107, logprob 2.5)"),
+        (put("meta_info", "output_token_logprobs", 1, 1, value=9), "belongs to another token (token 1, id 107, logprob"),
+    ],
+    "openai": [
+        (put("choices", 0, "logprobs", "content", 0, "logprob", value=None), "choices[0].logprobs.content[0].logprob must be a number"),
+        (put("choices", 0, "logprobs", "content", 0, "top_logprobs", value=[{"token": "a"}]), "content[0].top_logprobs[0].logprob must be a number"),
+    ],
+}
+
+
+@BOTH
+@pytest.mark.parametrize("kind", TOLD)
+def test_an_error_names_field_and_value(start, kind, stream):
+    with StubEngine(kind) as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        gateway.allow(".*")
+        s = Scene(engine, gateway, stream)
+        if kind == "openai":    # its logprobs are the client's alone
+            s.call = lambda: gateway.post(f"/sessions/{s.sid}/v1/chat/completions", {"messages": s.messages, "stream": stream, "logprobs": True})
+        for edit, told in TOLD[kind]:
+            assert told in fails(s, kind, told, {"edit": edit}, 502).text, told
+
+
+def repeat_logprobs(docs):
+    """SGLang before March 2026, started with --stream-output: new ids, and the logprobs of all tokens."""
+    triples = []
+    for d in docs:
+        triples = triples + d["meta_info"]["output_token_logprobs"]
+        d["meta_info"]["output_token_logprobs"] = triples
+    return docs
+
+
+def test_logprobs_of_all_tokens_beside_new_ids(start):
+    ids = OK * 3 + [257]
+    with StubEngine("sglang", incremental=True) as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        gateway.allow(".*")
+        s = Scene(engine, gateway, True)
+        fails(s, "sglang", "an event is lost", {"ids": ids, "edit": lambda docs: [d for i, d in enumerate(repeat_logprobs(docs)) if i != 1]}, 502)
+        s = Scene(engine, gateway, True)
+        s.works("sglang", ids=ids, edit=repeat_logprobs)
+        t = gateway.get(f"/sessions/{s.sid}/trajectories").json()["trajectories"][0]
+        assert t["response_ids"] == ids
+        assert t["response_logprobs"] == pytest.approx([logprob(j, i) for j, i in enumerate(ids)])
+
+
+def test_more_cached_tokens_than_the_prompt_has(start):
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        for cached, told in ((5, 5), (2 ** 40, None)):
+            s = Scene(engine, gateway, False)
+            usage = s.works("sglang", cached=cached).json()["usage"]
+            turn = gateway.get(f"/sessions/{s.sid}/trajectories").json()["trajectories"][0]["turns"][0]
+            assert (turn["cached_tokens"], usage["prompt_tokens_details"]["cached_tokens"]) == (told, told or 0)
