@@ -199,9 +199,9 @@ TEST(normal, an_unknown_item_is_named)
     struct arena a = {0};
     struct err e = {0};
 
-    cr_expect_eq(parse_items(&a, "{\"type\":\"program\",\"id\":\"p\"}", &e), -1);
+    cr_expect_eq(parse_items(&a, "{\"type\":\"riddle\",\"id\":\"p\"}", &e), -1);
     cr_expect(
-        str_eq_c(str_cstr(e.text), "input[0].type must be a known kind of item, not 'program'"),
+        str_eq_c(str_cstr(e.text), "input[0].type must be a known kind of item, not 'riddle'"),
         "%s", e.text);
     arena_done(&a);
 }
