@@ -107,6 +107,12 @@ static bool is_plain_item(struct str type)
     return !type.p || str_is_one_of(type, types, ARRAY_LEN(types));
 }
 
+/* Reports whether a message's name says who speaks. An answer's and a result's only repeat. */
+static bool is_speaker(struct str role)
+{
+    return str_eq_c(role, "user") || str_eq_c(role, "system") || str_eq_c(role, "developer");
+}
+
 static void check_item(struct dropping *d, const struct json *item)
 {
     bool items = d->dialects & IN_RESPONSES;
@@ -117,6 +123,9 @@ static void check_item(struct dropping *d, const struct json *item)
     if (items && !is_plain_item(json_string(json_get(item, "type"))))
         return;
     check_members(d, place, item);
+    if (!d->shows_names && is_speaker(json_string(json_get(item, "role"))) &&
+        json_string(json_get(item, "name")).len > 0)
+        drop_member(d, place, STR("name"), USE_UNUSED);
     check_content(d, inner, json_get(item, list), false);
 }
 

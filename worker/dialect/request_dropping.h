@@ -15,6 +15,7 @@ struct dropping {
     struct arena *a;
     unsigned dialects;
     member_taken_fn taken;
+    bool shows_names; /* the model reads `name` of users' and systems' messages */
     struct dropped_fields *to;
     struct json names;
 };

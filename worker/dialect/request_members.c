@@ -259,11 +259,13 @@ static void check_continuation(struct dropping *d, const struct json *body, cons
 /* Finds the dropped members. If `taken` is set, an upstream obeys more members than the table says.
  * In Chat Completions such an upstream also gets the tools and the messages unchanged. */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
-                          uint32_t n_obeyed, member_taken_fn taken, struct chat_request *req)
+                          uint32_t n_obeyed, member_taken_fn taken, bool shows_names,
+                          struct chat_request *req)
 {
     struct dropping x = {.a = a,
                          .dialects = d->members,
                          .taken = taken,
+                         .shows_names = shows_names,
                          .to = &req->dropped,
                          .names = json_empty(JSON_ARRAY)};
 

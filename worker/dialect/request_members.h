@@ -35,14 +35,16 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
  *   - members that are not read, as "name" or "object.name", unless null or a known default;
  *   - tools of kinds that do not run here, as "tools.KIND", members of others that neither prompt
  *     nor grammar has, as "tools.NAME";
- *   - unknown members of messages and parts, as "messages.NAME" or "messages.content.NAME";
+ *   - unknown members of messages and parts, as "messages.NAME" or "messages.content.NAME", and
+ *     names of users and systems unless the template writes them (`shows_names`);
  *   - members in which U+FFFD replaced half a character, as "name[i].lone_surrogate".
  * Sets req->strict, too. The first n_obeyed items of the list are known to have no such members.
  * `taken` (may be NULL) reports names that other layers use. Allocates nothing if nothing is
  * dropped.
  */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
-                          uint32_t n_obeyed, member_taken_fn taken, struct chat_request *req);
+                          uint32_t n_obeyed, member_taken_fn taken, bool shows_names,
+                          struct chat_request *req);
 
 /* Reports whether an item of the dialect's list has members without effect. */
 bool request_item_drops(const struct dialect *d, const struct json *item);

@@ -232,6 +232,8 @@ CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}
 MEMBERS_OF_MESSAGES = [
     ("chat", [said(weight=0), said(weight=1), USER], ["messages.weight"]),
     ("chat", [{**USER, "tools": [{"a": 1}]}], ["messages.tools"]),
+    ("chat", [{"role": "system", "content": "s", "name": "boss"}, {**USER, "name": "bob"}], ["messages.name"]),
+    ("chat", [said(name="amy"), {**USER, "name": None}, {**USER, "name": ""}], []),
     ("chat", [said(tool_calls=[{"id": "c", "index": 0, "type": "function", "function": {"name": "f", "arguments": "{}"}}]),
               {"role": "tool", "tool_call_id": "c", "content": "e", "is_error": True, "status": "error"}], ["messages.is_error"]),
     ("chat", [said(reasoning_details=[{"type": "reasoning.text", "text": "t"}]), USER], ["messages.reasoning_details"]),

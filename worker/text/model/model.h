@@ -65,6 +65,7 @@ struct model_info {
     struct str refusal;
     bool append_only;   /* the template never rewrites earlier turns */
     bool content_lists; /* the template handles content as a list of parts */
+    bool names;         /* the template writes the `name` of a user's or a system's message */
     /* how many tokens pictures have; NULL: the model reads text only */
     const struct vision *vision;
     /* "inline", "user"; NULL: the template shows no pictures of tools' results */

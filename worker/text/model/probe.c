@@ -135,6 +135,27 @@ static bool reads_lists(const struct probe *p)
            str_find(text, STR("\"type\""), 0) == SIZE_MAX;
 }
 
+/* Reports whether the template writes the name of a user's or a system's message. */
+static bool shows_names(const struct probe *p)
+{
+    static const char *const roles[] = {"user", "system"};
+    struct arena *a = &p->s->arena;
+    bool ret = false;
+
+    for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
+        struct json msgs[2] = {make_object(a, 3), make_text(a, "role", "user", "content", "x")};
+        struct rendering r = {.messages = msgs, .n = 2, .tools = p->tools};
+
+        object_put(&msgs[0], "role", json_make_string(str_cstr(roles[i])));
+        object_put(&msgs[0], "name", json_make_string(STR("RGNAME")));
+        object_put(&msgs[0], "content", json_make_string(STR("x")));
+        buf_clear(&p->s->a);
+        ret = ret || (model_text(p->m, a, &r, &p->s->a, NULL) == 0 &&
+                      str_find(buf_str(&p->s->a), STR("RGNAME"), 0) != SIZE_MAX);
+    }
+    return ret;
+}
+
 /* Reports whether a message of the role shows its text if that is a string, or a list of one
  * part. */
 static bool shows_text(const struct probe *p, size_t role, bool as_list)
@@ -556,6 +577,7 @@ void model_probe(struct model *m, struct model_scratch *s)
     apply_family_pin(m);
     m->info.content_lists = true; /* makes normalising pass lists to the template */
     m->info.content_lists = reads_lists(&p);
+    m->info.names = shows_names(&p);
     probe_wraps(&p);
     m->boundaries.developer = has_developer(&p);
     probe_turns(&p);

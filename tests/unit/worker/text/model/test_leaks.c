@@ -368,3 +368,25 @@ TEST(leaks, a_template_without_answers_is_told_apart)
     cr_assert_eq(e.kind, ERR_UNSUPPORTED, "%s", e.text);
     kit_done(&k);
 }
+
+/* Names of users and systems are reported as dropped unless the template writes them. */
+TEST(leaks, a_template_that_writes_names_is_known)
+{
+    static const struct {
+        const char *text;
+        bool names;
+    } cases[] = {
+        {"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}",
+         false},
+        {"{% for m in messages %}<|im_start|>{{ m.role }}{% if m.name %} {{ m.name }}{% endif %}\n"
+         "{{ m.content }}<|im_end|>\n{% endfor %}",
+         true},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct kit k = kit_of(cases[i].text);
+
+        cr_expect_eq(model_info(k.m)->names, cases[i].names, "%s", cases[i].text);
+        kit_done(&k);
+    }
+}
