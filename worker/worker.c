@@ -215,8 +215,7 @@ static int open_server(struct worker *w, struct err *e)
         return -1;
     r->requests_ctx = w;
     r->requests = request_bytes;
-    if (worker_state_begin(&w->state, e))
-        return -1;
+    worker_state_begin(&w->state);
     server_listen(w->server, w->h->listen_fd);
     for (size_t i = 0; i < w->h->n_adopted; i++)
         server_listen(w->server, w->h->adopted[i].listen_fd);

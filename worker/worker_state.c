@@ -107,15 +107,12 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
 
 /* Waits for the comparison first: a record that is written before it may get the number of one that
  * only the store has, and a picture may belong to a session that only the store has. */
-int worker_state_begin(struct worker_state *w, struct err *e)
+void worker_state_begin(struct worker_state *w)
 {
     worker_fleet_await(w);
-    if (ledger_adopt_sessions(w->service.calls.ledger, e))
-        return -1;
     control_sweep_all(&w->service);
     worker_media_sweep(w);
     w->service.disk_low = worker_disk_low(w);
-    return 0;
 }
 
 /* Applies everything that a reload may change. If the keys cannot be read, the old ones stay

@@ -52,7 +52,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
 
 /* Makes the changes of a start, such as the end of expired sessions, before requests are served. In
  * a fleet it waits for the store first, for a lease at most. */
-int worker_state_begin(struct worker_state *w, struct err *e);
+void worker_state_begin(struct worker_state *w);
 
 /* Applies changed settings. */
 void worker_state_reload(struct worker_state *w);

@@ -68,10 +68,6 @@ bool ledger_free_reserve(struct ledger *l, struct str session_id);
 int ledger_check_origins(const struct ledger *l, const struct model *m, bool keep_foreign,
                          struct err *e);
 
-/* Records for sessions of an older program, which have no origin, that this model made them. In a
- * fleet it skips those of a place that is not served yet: the next start adopts them. */
-int ledger_adopt_sessions(struct ledger *l, struct err *e);
-
 /* Writes the deliveries since the last call to the journal; called from time to time, and at the
  * end. For a successor all other answers are undelivered: a repeated request gets the recorded
  * answer. */

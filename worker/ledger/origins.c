@@ -1,7 +1,5 @@
-/* Handles sessions that a different model made, at a worker's start: refuses them, keeps them for
- * export, or adopts them. Logs other changes of the model. */
-#include "common/base/buf.h"
-#include "common/base/clock.h"
+/* Handles sessions that a different model made, at a worker's start: refuses them, or keeps them
+ * for export. Logs other changes of the model. */
 #include "common/base/log.h"
 #include "worker/ledger/ledger.h"
 #include "worker/residency/residency.h"
@@ -27,37 +25,6 @@ static int refuse_foreign(const struct model *m, const struct session_origins *o
         "--foreign-sessions export to keep them for export",
         o->foreign, same_or_other(theirs->template, ours->template),
         same_or_other(theirs->special, ours->special));
-}
-
-static int adopt_session(struct ledger *l, struct session *s, struct err *e)
-{
-    struct buf record = {0};
-    int rc;
-
-    session_origin_record(s, clock_wall_ms(), &record);
-    rc = ledger_write(l, session_id(s), buf_str(&record), (struct ledger_done){0}, e);
-    buf_done(&record);
-    return rc;
-}
-
-int ledger_adopt_sessions(struct ledger *l, struct err *e)
-{
-    struct session_store *store = l->residency->store;
-    struct session_origins o;
-    struct err unserved;
-
-    session_store_origins(store, &o);
-    if (o.unclaimed == 0)
-        return 0;
-    log_info(NULL, "sessions of an older program do not tell their tokenizer: taken for this one's",
-             LOG_U("sessions", o.unclaimed));
-    for (struct session *s = session_next(store, NULL); s; s = session_next(store, s)) {
-        if (!session_unclaimed(s) || ledger_check_owner(l, session_id(s), &unserved))
-            continue;
-        if (adopt_session(l, s, e))
-            return -1;
-    }
-    return 0;
 }
 
 int ledger_check_origins(const struct ledger *l, const struct model *m, bool keep_foreign,

@@ -50,7 +50,6 @@
  *                       template(8)
  *     RECORD_REWARD     response-id (absent: the session's own reward), reward (JSON)
  *     RECORD_END        how flags reason head reward (as in RECORD_REWARD; may be absent)
- *     RECORD_ORIGIN     a fingerprint, which a session without one got
  *     RECORD_SCORE      what engine top-k checkpoint n, n floats, ids of the alternatives
  *                       (n x top-k), as many floats
  *     RECORD_DROP       call, checkpoint; linear: a retry discards the newest checkpoint
@@ -90,8 +89,7 @@ enum record_type {
     RECORD_DROP,
     RECORD_SINK,
     RECORD_EXPORTED,
-    RECORD_ORIGIN,
-    RECORD_SCORE,
+    RECORD_SCORE = RECORD_EXPORTED + 2, /* the number between them is not in use */
     RECORD_BUDGET,
     RECORD_FORK,
     RECORD_IMPORT,

@@ -1,6 +1,5 @@
-/* Handles the fingerprint of the model that made a session. The session's first record contains it.
- * If an older program wrote that record, a record of its own contains it (RECORD_ORIGIN), once a
- * model has adopted the session. */
+/* Handles the fingerprint of the model that made a session. The session's first record contains
+ * it. */
 #include "worker/session/record/origin.h"
 
 #include <stdlib.h>
@@ -32,16 +31,6 @@ int origin_read(struct record_in *r, struct model_fingerprint *ret)
     return r->bad || r->p != r->end ? -1 : 0;
 }
 
-int session_apply_origin(struct session *s, struct record_in *r, struct err *e)
-{
-    struct model_fingerprint f;
-
-    if (origin_read(r, &f) != 0)
-        return err_set(e, ERR_IO, "session record: torn origin");
-    session_set_origin(s, &f);
-    return 0;
-}
-
 void session_set_origin(struct session *s, const struct model_fingerprint *f)
 {
     free(s->origin);
@@ -55,12 +44,6 @@ void session_set_origin(struct session *s, const struct model_fingerprint *f)
 static uint64_t tokenizer_of(const struct session *s)
 {
     return s->origin ? s->origin->tokenizer : 0;
-}
-
-void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record)
-{
-    record_begin(record, RECORD_ORIGIN, s->id, now_ms);
-    origin_put(record, s->store);
 }
 
 bool session_foreign(const struct session *s)
@@ -81,12 +64,6 @@ int session_refuse_foreign(const struct session *s, struct err *e)
                    (unsigned long long)own_fingerprint(s->store)->tokenizer);
 }
 
-bool session_unclaimed(const struct session *s)
-{
-    return !s->origin && own_fingerprint(s->store)->tokenizer && !session_has_ended(s) &&
-           !session_copying(s);
-}
-
 /* Leaves out copies that a crash interrupted. */
 void session_store_origins(const struct session_store *st, struct session_origins *ret)
 {
@@ -96,11 +73,9 @@ void session_store_origins(const struct session_store *st, struct session_origin
     LIST_EACH(&st->all, s, struct session, item) {
         const struct model_fingerprint *f = s->origin;
 
-        if (session_has_ended(s) || session_copying(s) || !own_fingerprint(st)->tokenizer)
+        if (session_has_ended(s) || session_copying(s) || !f)
             continue;
-        if (!f) {
-            ret->unclaimed++;
-        } else if (f->tokenizer != own_fingerprint(st)->tokenizer) {
+        if (f->tokenizer != own_fingerprint(st)->tokenizer) {
             ret->first_foreign = ret->foreign ? ret->first_foreign : *f;
             ret->foreign++;
         } else {

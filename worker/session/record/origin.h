@@ -12,7 +12,7 @@ struct session_store;
 
 /* Counts of sessions that have not ended and that a different model made. */
 struct session_origins {
-    size_t unclaimed, foreign;
+    size_t foreign;
     size_t other_special, other_template; /* counts of those with this tokenizer */
     struct model_fingerprint first_foreign;
 };

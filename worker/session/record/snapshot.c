@@ -28,9 +28,9 @@ static const uint64_t CALL_MAX = (uint64_t)1 << 48;
 static bool travels(uint64_t type)
 {
     return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
-           type == RECORD_DROP || type == RECORD_ORIGIN || type == RECORD_SCORE ||
-           type == RECORD_BUDGET || type == RECORD_FORK || record_is_fragment(type) ||
-           type == RECORD_LOGPROBS || type == RECORD_DOUBT;
+           type == RECORD_DROP || type == RECORD_SCORE || type == RECORD_BUDGET ||
+           type == RECORD_FORK || record_is_fragment(type) || type == RECORD_LOGPROBS ||
+           type == RECORD_DOUBT;
 }
 
 /* --- writing snapshots --- */
@@ -294,7 +294,7 @@ static int check_session(const struct snapshot_reader *r, struct session_store *
 
     if (!s || session_has_ended(s))
         return err_field(r->e, "records", "records: they make no session that can go on");
-    if (session_unclaimed(s))
+    if (!s->origin)
         return err_field(r->e, "records", "records: they do not tell the tokenizer of their ids");
     return session_refuse_foreign(s, r->e) ? -1 : check_prompts(r, s);
 }

@@ -359,8 +359,6 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
 {
     struct commit_record c;
 
-    if (type == RECORD_ORIGIN)
-        return session_apply_origin(s, r, e);
     if (record_is_fragment(type) ||
         type == RECORD_DELIVERED) /* changes nothing, or at its commit */
         return 0;

@@ -196,7 +196,7 @@ static int apply_create(struct session_store *st, const struct record_head *h, s
     const struct json *v;
     struct str text = record_str(r);
 
-    if (r->bad || (r->p != r->end && origin_read(r, &origin) != 0) ||
+    if (r->bad || origin_read(r, &origin) != 0 ||
         json_parse(&tmp, text.p ? text : STR(""), &v, e) != 0 ||
         (s && (s->residence != LOADING || s->filled)) || session_options_read(st, v, &o, e) != 0) {
         arena_done(&tmp);
@@ -209,9 +209,7 @@ static int apply_create(struct session_store *st, const struct record_head *h, s
         session_forget_options(s);
     }
     session_note_labels(s, o.labels);
-    /* an origin that was adopted later is not replaced while an older beginning is read back */
-    if (origin.tokenizer)
-        session_set_origin(s, &origin);
+    session_set_origin(s, &origin);
     if (s->residence != EVICTED) {
         fill(s, &o, v, h->at_ms);
         s->record++;
@@ -308,8 +306,6 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
     case RECORD_EXPORTED:
         s->exported_ms = now_ms;
         return 0;
-    case RECORD_ORIGIN:
-        return session_apply_origin(s, r, e);
     case RECORD_SCORE:
         s->updated_ms = now_ms;
         return session_apply_score(s, r, e);
@@ -423,7 +419,6 @@ bool session_record_is_awaited(struct str record)
     switch (h.type) {
     case RECORD_DELIVERED:
     case RECORD_EXPORTED:
-    case RECORD_ORIGIN:
     case RECORD_BUDGET:
     case RECORD_DOUBT:
         return false;
@@ -437,15 +432,14 @@ bool session_record_is_awaited(struct str record)
 const char *session_record_kind(struct str record)
 {
     static const char *const kinds[] = {
-        [RECORD_CREATE] = "create",       [RECORD_COMMIT] = "commit",
-        [RECORD_REWARD] = "reward",       [RECORD_END] = "end",
-        [RECORD_DROP] = "drop",           [RECORD_SINK] = "sink",
-        [RECORD_EXPORTED] = "exported",   [RECORD_ORIGIN] = "origin",
-        [RECORD_SCORE] = "score",         [RECORD_LOGPROBS] = "logprobs",
-        [RECORD_BUDGET] = "budget",       [RECORD_FORK] = "fork",
-        [RECORD_IMPORT] = "import",       [RECORD_BULK] = "bulk",
-        [RECORD_DELIVERED] = "delivered", [RECORD_ROWS] = "rows",
-        [RECORD_DOUBT] = "doubt"};
+        [RECORD_CREATE] = "create",     [RECORD_COMMIT] = "commit",
+        [RECORD_REWARD] = "reward",     [RECORD_END] = "end",
+        [RECORD_DROP] = "drop",         [RECORD_SINK] = "sink",
+        [RECORD_EXPORTED] = "exported", [RECORD_SCORE] = "score",
+        [RECORD_LOGPROBS] = "logprobs", [RECORD_BUDGET] = "budget",
+        [RECORD_FORK] = "fork",         [RECORD_IMPORT] = "import",
+        [RECORD_BULK] = "bulk",         [RECORD_DELIVERED] = "delivered",
+        [RECORD_ROWS] = "rows",         [RECORD_DOUBT] = "doubt"};
     struct record_in r = record_in_of(record);
     struct record_head h;
 

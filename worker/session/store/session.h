@@ -450,12 +450,6 @@ bool session_foreign(const struct session *s);
 /* Returns -1 with ERR_FOREIGN if it is foreign. */
 int session_refuse_foreign(const struct session *s, struct err *e);
 
-/* Reports whether the session is open and has no fingerprint, because an older program made it. */
-bool session_unclaimed(const struct session *s);
-
-/* Writes the record by which the store's model adopts such a session. */
-void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record);
-
 /* --- records that could not be applied, or may be missing ---
  *
  * Records after a lost one may be invalid. A copy would have the same records, and fail in the same

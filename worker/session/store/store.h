@@ -312,9 +312,6 @@ int origin_read(struct record_in *r, struct model_fingerprint *ret);
 /* Keeps a copy of f as the model that made the session. NULL, or without a tokenizer: unknown. */
 void session_set_origin(struct session *s, const struct model_fingerprint *f);
 
-/* Applies the body of RECORD_ORIGIN. */
-int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
-
 /* --- session_sums.c --- */
 
 /* Counts the answers of a call that was committed at this time. */
