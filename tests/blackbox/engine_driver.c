@@ -180,8 +180,6 @@ static void on_done(void *ctx, const struct engine_result *r)
     json_out_i64(&o, r->retries);
     json_out_key(&o, "resumes");
     json_out_i64(&o, r->resumes);
-    json_out_key(&o, "first_us");
-    json_out_i64(&o, (int64_t)r->first_us);
     json_out_key(&o, "total_us");
     json_out_i64(&o, (int64_t)r->total_us);
     if (r->prompt_ids.n > 0) {

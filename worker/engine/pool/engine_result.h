@@ -91,8 +91,7 @@ struct engine_result {
     bool indexer_large;      /* there are more bytes than are kept */
     const char *replica;     /* name of the replica in records and logs */
     uint64_t queue_us;       /* time in the queue */
-    uint64_t first_us;       /* time from the request to the first token */
-    uint64_t total_us;       /* time from the request to the end */
+    uint64_t total_us;       /* set by the pool: time from the request to the end */
     uint32_t retries;        /* number of retries before the first byte */
     uint32_t resumes;        /* number of engine-side aborts that were spliced */
     const struct json

@@ -34,8 +34,6 @@ static void on_delta(void *ctx, const struct engine_delta *told)
     const struct engine_delta *d = &own;
 
     replica_alive(c->replica);
-    if (c->first_us == 0)
-        c->first_us = clock_us();
     own.resumed = c->splice->pieces > 0;
     own.replica = c->replica->target.name;
     c->given += (uint32_t)d->ids.n;
@@ -290,7 +288,6 @@ static void deliver_answer(struct engine_call *c, struct engine_result *r)
     stamp_versions(c, r);
     r->replica = c->replica->target.name;
     r->queue_us = c->queue_us;
-    r->first_us = (c->first_us ? c->first_us : now) - c->asked_us;
     r->total_us = now - c->asked_us;
     r->retries = c->retries;
     r->resumes = c->resumes;

@@ -85,7 +85,7 @@ struct engine_call {
     /* number of replicas that answered 429 so that the call went to others */
     uint32_t full;
     uint64_t lost_us; /* since when no engine could be reached; 0: the last one could be */
-    uint64_t asked_us, queued_us, queue_us, first_us;
+    uint64_t asked_us, queued_us, queue_us;
     struct arena arena;
 };
 

@@ -66,7 +66,6 @@ struct engine_attempt {
     size_t body_bytes;      /* bytes of the request, counted in held */
     struct buf refusal;     /* body of an answer with a status other than 200 */
     uint32_t retry_after_s; /* wait that the answer's head asks for; 0: none */
-    uint64_t asked_us, first_us;
 };
 
 /* Counts the request's body, which is kept until the attempt has ended. */
@@ -172,7 +171,6 @@ static void fail_stray(struct engine_attempt *a, const struct err *e)
 static void deliver(struct engine_attempt *a)
 {
     struct engine_result res;
-    uint64_t now = clock_us();
 
     reading_result(a->reading, &res);
     res.asked = a->req->support ? a->remote->wire->asks_of_support : a->remote->adapter->asks_basis;
@@ -183,8 +181,6 @@ static void deliver(struct engine_attempt *a)
         res.version_before = buf_str(&a->before);
         res.version_after = buf_str(&a->after);
     }
-    res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
-    res.total_us = now - a->asked_us;
     a->events->done(a->ctx, &res);
     attempt_free(a);
 }
@@ -369,8 +365,6 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct engine_attempt *a = ctx;
 
-    if (a->first_us == 0)
-        a->first_us = clock_us();
     a->gave = a->gave || d->ids.n > 0 || d->message || d->n_chat_lps > 0;
     a->events->delta(a->ctx, d);
 }
@@ -471,7 +465,6 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->held = q->held;
     a->events = events;
     a->ctx = ctx;
-    a->asked_us = clock_us();
     a->reading = reading_new(r, r->wire, q, on_delta, a);
     reading_expect(a->reading, r->facts.mode,
                    remote_tells_basis(r) ? r->wire->basis : remote_basis(r),
