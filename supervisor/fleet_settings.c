@@ -62,6 +62,12 @@ static void check_others(const struct config *c, struct buf *mistakes)
     if (c->listen_tls)
         buf_puts(mistakes, "--listen: `,tls` excludes --fleet: nodes call each other without TLS; "
                            "use --front\n");
+    if (c->sink_inline_max != CONFIG_FLEET_INLINE)
+        buf_printf(
+            mistakes,
+            "--sink-inline-max: %lld excludes --fleet, which needs 512MiB: another node could "
+            "not reach the file\n",
+            (long long)c->sink_inline_max);
     if (c->worker_base % FLEET_BLOCK_SIZE != 0)
         buf_puts(mistakes, "--worker-base: excludes --fleet, which gives each node its indexes\n");
 }

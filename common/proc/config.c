@@ -231,6 +231,15 @@ static void check_bare_ids(const struct config *c, struct buf *mistakes)
                            : "\n");
 }
 
+/* Only the node that has a file could serve it, and that node may be lost. */
+static void raise_inline_max(const struct config_load *l)
+{
+    const struct config_row *row = config_row_find(STR("sink-inline-max"));
+
+    if (l->config->fleet && l->source[row - config_rows] == CONFIG_FROM_DEFAULT)
+        l->config->sink_inline_max = CONFIG_FLEET_INLINE;
+}
+
 struct config *config_load_rest(int argc, char *const *argv, struct buf *mistakes)
 {
     struct config_load l = {.mistakes = mistakes};
@@ -246,6 +255,7 @@ struct config *config_load_rest(int argc, char *const *argv, struct buf *mistake
     load_environment(&l);
     load_flags(&l, argc, argv);
     compat_apply(&l);
+    raise_inline_max(&l);
     check_bare_ids(l.config, mistakes);
     split_listen(l.config, mistakes);
     l.config->worker_base_given =

@@ -36,6 +36,8 @@ struct config_list {
 #define CONFIG_C_LIST struct config_list
 #define CONFIG_C_ENUM int
 
+enum { CONFIG_FLEET_INLINE = 512 << 20 /* the only value of --sink-inline-max with --fleet */ };
+
 struct config {
 #define X(type, field, flag, deflt, min, max, set, reload, help) CONFIG_C_##type field;
 #include "common/proc/config.def"

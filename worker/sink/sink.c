@@ -185,7 +185,7 @@ void sinks_configure(struct sinks *k, const struct config *c)
     if (!k)
         return;
     k->max_waiting = (uint64_t)c->sink_max_waiting;
-    k->targets_env.inline_max = c->fleet ? TARGET_INLINE_MAX : (uint64_t)c->sink_inline_max;
+    k->targets_env.inline_max = (uint64_t)c->sink_inline_max;
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
     k->targets_env.stall_ms = STALL_MS;
 }

@@ -281,7 +281,7 @@ def test_a_group_without_a_queue_is_delivered_by_its_first_answer(fleet):
 def sunk(tmp_path):
     """A fleet whose sessions and groups go to a Redis sink: (fleet, sink)."""
     with Server(tmp_path / "sink") as sink, Fleet(tmp_path, "ab", lease=LEASE, sink=f"redis://127.0.0.1:{sink.port}?stream=s",
-                                                  **{"fleet-hold": "20s", "sink-inline-max": 0}) as f:
+                                                  **{"fleet-hold": "20s"}) as f:
         for gateway in f:
             gateway.allow(*ODD, "a sink takes", "a sink does not take", "is not delivered to the sinks")
         g.wait_until(lambda: f.owner("d"), 20, "a node has the dispatcher")

@@ -198,6 +198,7 @@ def test_settings_that_contradict_a_fleet_are_refused(store, tmp_path):
         "fleet-address=0.0.0.0:80": "--fleet-address",
         "fleet=redis://:9": "--fleet",
         "worker-base=7": "--worker-base",
+        "sink-inline-max=4MiB": "--sink-inline-max",
     }
     for setting, named in wrong.items():
         done = subprocess.run([g.BINARY, "config", "--check", f"--fleet={store.url()}", f"--state-dir={tmp_path}/s", f"--{setting}"],
