@@ -56,6 +56,7 @@ static void replay_entry(struct file_store *s, const struct json *v)
     entry->e.before = number(v, "before");
     entry->e.since = number(v, "since");
     entry->server = number(v, "server");
+    entry->told = number(v, "told");
     entry->replicated = json_is_true(json_get(v, "replicated"));
     entry->e.doubt_ms = number(v, "doubt");
     entry->e.version = number(v, "version");
@@ -142,6 +143,7 @@ void file_write_entry(struct file_store *s, struct file_entry *entry, bool chang
     put_number(&o, "before", entry->e.before);
     put_number(&o, "since", entry->e.since);
     put_number(&o, "server", entry->server);
+    put_number(&o, "told", entry->told);
     put_number(&o, "doubt", entry->e.doubt_ms);
     json_out_member_bool(&o, "replicated", entry->replicated);
     put_number(&o, "version", entry->e.version);

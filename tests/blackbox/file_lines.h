@@ -22,6 +22,7 @@ struct file_entry {
     struct store_entry e; /* texts are in the arena */
     uint64_t base;        /* the claim that the entry of a place stems from */
     uint64_t server;      /* of a place: the server that had all; 0: unknown */
+    uint64_t told;        /* of a place: newest claim of another server that was told */
     bool replicated;      /* of a place: each answer waited for a replica */
     bool changed;         /* not reported yet */
 };

@@ -148,6 +148,12 @@ static void set_doubt(struct file_store *s, struct file_entry *p, const struct s
     p->replicated = false;
 }
 
+/* Returns the newest claim that another server has, or had. One that is a day ahead is wrong. */
+static uint64_t find_newest(const struct file_entry *p, const struct store_claim *claim)
+{
+    return claim->seen > clock_wall_ms() + 86400000 ? p->told : MAX_OF(p->told, claim->seen);
+}
+
 static void file_claim(struct store *store, const struct store_claim *claim, struct store_call call)
 {
     struct file_store *s = store_of(store);
@@ -166,8 +172,11 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         p->e.taken = true;
         file_write_entry(s, p, true);
         end_claim(s, claim, call, STORE_ALIVE);
-    } else if (claim->restores && stored > 0 && !forgotten(p, claim)) {
-        p->server = claim->seen > stored ? UINT64_MAX : p->server;
+    } else if (claim->restores && (stored > 0 || claim->seen > 0) && !forgotten(p, claim)) {
+        if (stored > 0 && claim->seen > MAX_OF(stored, p->told)) {
+            p->server = UINT64_MAX;
+            p->told = find_newest(p, claim);
+        }
         end_claim(s, claim, call, STORE_ALIVE);
     } else if (p->e.beat != claim->beat && !forgotten(p, claim)) {
         end_claim(s, claim, call, STORE_ALIVE);
@@ -181,7 +190,8 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         end_claim(s, claim, call, STORE_INCOMPLETE);
     } else {
         set_doubt(s, p, claim);
-        p->e.epoch = MAX_OF(MAX_OF(stored, claim->known), clock_wall_ms()) + 2;
+        p->e.epoch = MAX_OF(MAX_OF(stored, claim->known), clock_wall_ms());
+        p->e.epoch = MAX_OF(p->e.epoch, find_newest(p, claim)) + 2;
         if (stored == 0 && !forgotten(p, claim) && !claim->incomplete) {
             p->e.before = FLEET_BASE_OLDEST;
             p->e.since = p->e.epoch;

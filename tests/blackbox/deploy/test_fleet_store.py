@@ -275,6 +275,16 @@ def test_the_dispatchers_place_waits_for_no_lost_owner(store):
         assert (claim["verdict"], claim["whole"]) == ("done", True) and taken(DISPATCHER)
 
 
+def test_a_report_of_a_lost_claim_makes_no_entry(store):
+    """The store was emptied after the node had listed the entry, and the owner has its block again."""
+    with Driver(store) as d:
+        d.put("block:0", "b", 1)
+        for place in (7, DISPATCHER):
+            assert d.claim(place, "b", restores=True, seen=5)["verdict"] == "alive"
+        assert {x["entry"] for x in d.watch()} == {"block:0", None}
+        assert d.claim(7, "b")["verdict"] == "done"
+
+
 def test_a_place_that_is_not_whole_has_complete_logs_and_is_taken_by_name(store):
     with Driver(store) as d:
         def entry():
@@ -346,11 +356,14 @@ def play_differently(rng, server, url, oracle, steps):
                 if op == "claim":
                     more["known"] = max(0, epochs[i].get((place, more["known"]), 0) + more.pop("ahead"))
                     more["beat"] = beats[i].get(place, 0) + more["beat"]
+                    if more["seen"] == "later":
+                        more["seen"] = epochs[i].get((place, epoch_seen), 0) + 600_000
                 answers.append(d.call(op, place=place, **more))
             for i, a in enumerate(answers):
                 if op == "claim":
                     beats[i][place] = a["beat"]
                     if a["verdict"] == "done":
+                        a["raised"] = a["epoch"] - max(epochs[i].values(), default=0) > 300_000
                         epochs[i][place, claims[place]] = a["epoch"]
                 for a_refused in a["refused"]:
                     a_refused.pop()
@@ -362,7 +375,7 @@ def play_differently(rng, server, url, oracle, steps):
             assert answers[0] == answers[1], (op, place, fields)
             return answers[0]
 
-        claims = {place: 0 for place in (1, 2, DISPATCHER)}
+        epoch_seen, claims = 0, {place: 0 for place in (1, 2, DISPATCHER)}
         replace_server(two)
         both("put", 0, key="block:0", value="a", edition=1)
         for _ in range(steps):
@@ -374,10 +387,11 @@ def play_differently(rng, server, url, oracle, steps):
             op = rng.choices(["claim", "renew", "append", "drop", "read", "put", "release"], [3, 2, 12, 2, 3, 2, 1])[0]
             if op == "claim":
                 claims[place] += 1
+                epoch_seen = epoch
                 both(op, place, block=0, me=rng.choice(owners), beat=rng.choice([0, 0, 0, 1, -1]) if claims[place] > 1 else 0,
                      known=epoch if rng.random() < .4 else -1, ahead=rng.choice([0, 0, 1 << 41, -1 << 40, 1 << 40, 1 << 40, 3 << 39, 3 << 39]),
                      incomplete=rng.random() < .1, restores=rng.random() < .6, bare=rng.random() < .6, reads=rng.choice([3, 3, 3, 2]),
-                     seen=rng.choice([0, 0, 0, 1 << 50]))
+                     seen=rng.choice([0, 0, 0, 1 << 50, "later"]))
             elif op == "renew":
                 both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]),
                      server=known, left=rng.random() < .3)
@@ -420,8 +434,13 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "if known <= tonumber(is[5]) then base = string.format('%.0f', epoch - 1) end",
     "if not p[2] and not forgotten and ARGV[4] ~= '1' then before, since = '1', epoch end",
     "redis.call('DEL', KEYS[5])",
-    "if ARGV[8] == '1' and tonumber(ARGV[10]) > tonumber(is[2]) then had = '?' end",
-    "if tonumber(ARGV[10]) > tonumber(is[2]) then redis.call('HSET', KEYS[1], 'server', '?') end",
+    "if ARGV[8] == '1' and seen > tonumber(is[2]) then had = '?' end",
+    "if p[2] and seen > math.max(tonumber(is[2]), told) then redis.call('HSET', KEYS[1], 'server', '?', 'told', newest) end",
+    "p[2] and seen > math.max",
+    ", 'told', newest",
+    " or seen > 0",
+    "if seen > clock + 86400000 then newest = told end",
+    ", newest, clock",
     "ARGV[8] == '1' and had ~= ''",
     " and had ~= server",
     "if doubt == '0' then doubt = at or is[2] end",
@@ -880,6 +899,22 @@ def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
             told = d.claim(7, "a", restores=True, seen=c["epoch"] + later)
             assert (told["verdict"], told["owner"]) == ("alive", "c")
             assert ((c := claim("c"))["doubt"] > 0) == doubts
+
+        # whose clock is ahead: the next epochs are above that claim, so it is told once, by whichever node
+        for lag, again in ((3_600_000, False), (1 << 50, True)):
+            renew("c", c["epoch"], d.renew("c")["server"])
+            later = c["epoch"] + lag
+            assert d.claim(7, "a", restores=True, seen=later)["verdict"] == "alive"
+            assert (c := claim("c"))["doubt"] > 0 and (c["epoch"] > later) != again
+            renew("c", c["epoch"], d.renew("c")["server"])
+            assert d.claim(7, "b", restores=True, seen=later)["verdict"] == "alive"
+            assert ((c := claim("c"))["doubt"] > 0) == again
+            renew("c", c["epoch"], d.renew("c")["server"])
+        assert claim("b", seen=c["epoch"] + 3_600_000)["doubt"] > 0
+        c = claim("c", bare=False)
+        renew("c", c["epoch"], d.renew("c")["server"])
+        assert d.claim(7, "a", restores=True, seen=later - (1 << 50) + 3_600_000)["verdict"] == "alive"
+        assert (c := claim("c"))["doubt"] == 0 and c["epoch"] < 1 << 49
 
         # the only replica confirmed each answer
         successors.wait_old()
