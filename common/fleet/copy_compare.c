@@ -31,6 +31,14 @@ void copy_lose(struct copy_place *p, const char *why)
     p->round++;
 }
 
+void copy_regain(struct copy_place *p)
+{
+    if (p->away)
+        log_info(NULL, "fleet: the store answers again", place_table_log("place", p->index),
+                 LOG_U("behind_records", p->n_behind));
+    p->away = false;
+}
+
 /* --- lengths --- */
 
 /* Continues a log of which the store has the first n records. Sends the last of them again if no
@@ -111,10 +119,9 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
 
 static void open_place(struct copy_place *p)
 {
-    if (p->away)
-        log_info(NULL, "fleet: the store answers again", place_table_log("place", p->index),
-                 LOG_U("behind_records", p->n_behind));
-    p->away = p->verifies = p->proved = false;
+    if (p->n_behind == 0)
+        copy_regain(p);
+    p->verifies = p->proved = false;
     p->compared_ms = clock_boot_ms();
     p->level = p->n_behind == 0;
     p->served = true;

@@ -132,6 +132,9 @@ void copy_compare(struct copy_place *p);
 /* Handles the loss of the connection: the lengths must be compared again. */
 void copy_lose(struct copy_place *p, const char *why);
 
+/* Logs that the store answers again, if its loss was logged: it has taken a record, or has all. */
+void copy_regain(struct copy_place *p);
+
 /* Connects again if the server refuses an epoch that the keeper has renewed since. */
 void copy_check_fence(struct copy_place *p);
 

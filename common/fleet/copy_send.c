@@ -133,6 +133,7 @@ static void on_appended(void *ctx, const struct store_answer *a)
         c->o.on_appended(c->o.ctx, clock_us() - b->sent_us);
     if (a->verdict == STORE_DONE) {
         p->full_ms = 0;
+        copy_regain(p);
         use_records(b, a);
     } else if (a->verdict == STORE_FENCED) {
         copy_fence(p, b->epoch);

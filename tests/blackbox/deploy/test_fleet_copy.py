@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import redis
 
 import gateway as g
+from fleet_kit import Later
 from store_kit import Driver, Server
 from test_fleet_join import is_whole, node, store  # noqa: F401
 from test_turn_recovery import kill_worker
@@ -60,6 +61,19 @@ def test_an_answer_waits_for_the_store_and_a_retry_gets_it(store):
     state = gateway.get(f"/sessions/{s['session_id']}?records=1").json()
     assert len(state["records"]) == 1
     assert turns(store, s) == 1
+
+
+def test_a_store_that_refuses_records_is_logged_once(store):
+    """Such as one whose disk is full. It answers what is read between the tries."""
+    gateway = started(store)
+    s = session_of(gateway)
+    store.ask("ACL", "SETUSER", "default", "-rpush")
+    later = Later(lambda: gateway.chat(s, "one"))
+    g.wait_until(lambda: int(store.ask("INFO", "errorstats").get("errorstat_ERR", "count=0")[6:]) >= 3, 20, "it is tried again")
+    store.ask("ACL", "SETUSER", "default", "+rpush")
+    assert later.get().status == 200 and turns(store, s) == 1
+    gateway.wait_line("the store answers again")
+    assert len([line for line in gateway.log().splitlines() if "answers wait" in line]) == 1
 
 
 def test_an_answer_waits_for_a_replica_of_the_store(store, tmp_path):
