@@ -115,9 +115,11 @@ void hub_blame_worker(struct hub *h, const char *session, int upstream, const ch
 {
     static struct log_limit limit;
     struct log_scope scope = {.session = str_cstr(session)};
+    struct str address = upstreams_authority(h->upstreams, upstream);
     unsigned dropped;
 
     metrics_count(h->page, METRIC_upstream_errors, 1);
     if (log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
-        log_warn(&scope, what, LOG_I("upstream", upstream), LOG_U("suppressed", dropped));
+        log_warn(&scope, what, address.p ? LOG_S("upstream", address) : LOG_I("upstream", upstream),
+                 LOG_U("suppressed", dropped));
 }

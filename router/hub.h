@@ -91,8 +91,8 @@ void hub_done(struct hub *h);
 enum { HUB_REQUEST_ID_MAX = 32 };
 struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX]);
 
-/* Counts and logs a fault of a worker: `what`, for a session ("": none) at an upstream (-1:
- * unknown). */
+/* Counts and logs a fault of a worker or node: `what`, for a session ("": none) at an upstream (-1:
+ * any own worker). A node is logged by its address. */
 void hub_blame_worker(struct hub *h, const char *session, int upstream, const char *what);
 
 /* Returns an empty pipe for splice. Returns 0, or -1 if there is no descriptor left. */

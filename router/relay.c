@@ -23,6 +23,8 @@
 
 enum { TRIES_MAX = 3 };
 
+static const char NOT_SERVED[] = "the node that owns a place did not serve a request";
+
 static void on_link(struct link *link, unsigned events);
 
 /* ------------------------------------------------------------------ links */
@@ -67,16 +69,13 @@ static void keep_hop(struct conn *c, struct str head, struct str body)
     buf_add_str(&c->replay, body);
 }
 
-/* Logs the upstream that could not be reached. Returns -1. For a different node of the fleet
- * returns 0: relay_pump decides then. */
-static int handle_unreachable(struct conn *c, const struct err *e)
+/* Logs the upstream that could not be reached (-1: any own worker). Returns -1. For a different
+ * node of the fleet returns 0: relay_pump decides then. */
+static int handle_unreachable(struct conn *c, int upstream, const struct err *e)
 {
-    if (c->hops) {
-        c->unsent = true;
-        return 0;
-    }
-    hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1, e->text);
-    return -1;
+    c->unsent = c->hops;
+    hub_blame_worker(c->hub, c->session, upstream, c->hops ? NOT_SERVED : e->text);
+    return c->hops ? 0 : -1;
 }
 
 /* Sends the first bytes of a request. An idle link that was dead refuses all of them; then they are
@@ -85,7 +84,7 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
 {
     c->link = take_link(c, upstream, false, e);
     if (c->link == NULL)
-        return handle_unreachable(c, e);
+        return handle_unreachable(c, upstream, e);
     if (!c->hops)
         keep_replay(c, iov, n);
     upload_write(c, iov, n);
@@ -96,7 +95,7 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
     c->upload = UPLOAD_FLOWS;
     c->link = take_link(c, upstream, true, e);
     if (c->link == NULL)
-        return handle_unreachable(c, e);
+        return handle_unreachable(c, upstream, e);
     upload_write(c, iov, n);
     return 0;
 }
@@ -195,9 +194,8 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
  * request that is kept is held for a later try. The client must repeat a different one. */
 static enum verdict end_hop(struct conn *c, struct err *e)
 {
-    hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1,
-                     "the node that owns a place did not serve a request");
     if (c->link) {
+        hub_blame_worker(c->hub, c->session, (int)c->link->upstream, NOT_SERVED);
         upstreams_close_idle(c->hub->upstreams, c->link->upstream);
         link_close(c->link);
         c->link = NULL;
@@ -252,7 +250,7 @@ static enum verdict send_again(struct conn *c, struct err *e)
     int upstream = c->any ? -1 : (int)c->link->upstream;
 
     if (c->replay.len == 0 || c->answer == ANSWER_INTERIM || c->resent) {
-        (void)handle_unreachable(c, e);
+        (void)handle_unreachable(c, (int)c->link->upstream, e);
         return VERDICT_REFUSE;
     }
     if (has_left(c, upstream))
@@ -264,7 +262,7 @@ static enum verdict send_again(struct conn *c, struct err *e)
     c->upload = UPLOAD_FLOWS;
     c->link = take_link(c, upstream, true, e);
     if (c->link == NULL) {
-        (void)handle_unreachable(c, e);
+        (void)handle_unreachable(c, upstream, e);
         return VERDICT_REFUSE;
     }
     write_again(c);
@@ -373,6 +371,7 @@ static void on_link(struct link *link, unsigned events)
     struct conn *c = link->owner;
     struct err e;
     bool failed = link->state == LINK_CONNECTING && (events & LOOP_ERR);
+    int upstream = (int)link->upstream;
 
     CHECK(c->link == link);
     if (failed) {
@@ -381,7 +380,7 @@ static void on_link(struct link *link, unsigned events)
         err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker cannot be reached");
         if (c->any && ++c->tries < TRIES_MAX)
             c->link = take_link(c, -1, true, &e);
-        if (c->link == NULL && handle_unreachable(c, &e) != 0)
+        if (c->link == NULL && handle_unreachable(c, upstream, &e) != 0)
             conn_fail(c, &e);
     }
     c->hub->run(c);

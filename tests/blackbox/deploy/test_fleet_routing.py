@@ -325,6 +325,7 @@ def test_a_stopping_node_refuses_connections(tmp_path):
         held_back = Later(lambda: fleet["a"].get(path, headers=AS_ADMIN, timeout=60))
         assert call.thread.is_alive() and call.get().status == 200
         assert held_back.get().json()["turns"] == 1, held_back.get().text
+        assert fleet["a"].has_line(f"did not serve a request.* upstream=127.0.0.1:{b.port}")
 
 
 def test_a_held_request_is_answered_before_its_node_ends(tmp_path):
