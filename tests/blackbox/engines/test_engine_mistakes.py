@@ -2,6 +2,7 @@
 can be read exactly is read."""
 import pytest
 
+from odds_engine import OddsEngine
 from stub_engines import StubEngine, logprob
 from test_gateway_faults import OK, Scene
 from test_gateway_odd_engines import fails, put
@@ -15,9 +16,9 @@ def spans(*told):
 
 TOLD = {
     "sglang": [
-        (spans({"version": None, "start": 0, "end": 3}), "weight_versions[0] needs a version, start and end"),
-        (spans({"version": "7", "start": 0, "end": 1}, {"version": "8", "start": 2, "end": 3}), "span 1 has tokens 2 to 3, and the one before ends at 1"),
-        (spans({"version": "7", "start": 0, "end": 1}), "spans have 1 tokens, and its answer 3"),
+        (spans({"version": None, "start": 0, "end": 3}), "spans are unfinished: weight_versions[0] needs version, start and end"),
+        (spans({"version": "7", "start": 0, "end": 1}, {"version": "8", "start": 2, "end": 3}), "spans have gaps: span 1 has tokens 2 to 3, and the one before ends at 1"),
+        (spans({"version": "7", "start": 0, "end": 1}), "spans do not fit: they have 1 tokens, and its answer 3"),
         (put("meta_info", "finish_reason", "type", last=True, value="lost"), 'its finish reason is \\"lost\\"'),
         (put("output_ids", 0, value=1.5), "output_ids: JSON: not an id"),
         (put("meta_info", "output_token_logprobs", 1, 0, value="x"), "meta_info.output_token_logprobs: JSON"),
@@ -75,3 +76,26 @@ def test_more_cached_tokens_than_the_prompt_has(start):
             usage = s.works("sglang", cached=cached).json()["usage"]
             turn = gateway.get(f"/sessions/{s.sid}/trajectories").json()["trajectories"][0]["turns"][0]
             assert (turn["cached_tokens"], usage["prompt_tokens_details"]["cached_tokens"]) == (told, told or 0)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_alternatives_and_supports_are_checked(start, kind, stream):
+    """Trainers use them: a support's id outside of the vocabulary is refused, and so is a value that is no logprob."""
+    best = ("meta_info", "output_top_logprobs", 0, 1, 0) if kind == "sglang" else ("choices", 0, "logprobs", "content", 0, "top_logprobs", 1, "logprob")
+    mask, logprobs = [("meta_info", f"output_token_sampling_{x}") for x in ("mask", "logprobs")] if kind == "sglang" else \
+        [("choices", 0, x) for x in ("sampling_mask", "sampling_mask_logprobs")]
+    null = "a logprob of its sampling support is null or out of range (id 112, logprob"
+    with OddsEngine(kind) as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        gateway.allow(".*")
+        s = Scene(engine, gateway, stream)
+        s.sid = gateway.post("/sessions", {"sampling_support": True, "top_logprobs": 2, "sampling_params": {"top_k": 5}}).json()["session_id"]
+        rows = {"support": [[111, 112], [107, 108], [257, 258]]}
+        for edit, told in [(put(*best, value=1.5), "of an alternative, a logprob is above 0, as logits are (logprob 1.5)"),
+                           (put(*mask, 0, 1, value=400), "id 400 of the engine's sampling support is outside the vocabulary of 259"),
+                           (put(*logprobs, 0, 1, value=None), null), (put(*logprobs, 0, 1, value=-9999.0), null)]:
+            s.works(kind, **rows)
+            before = s.state()
+            engine.plan.append({"ids": OK + [257], "matched": 257, "edit": edit, **rows})
+            assert told in s.call().text and s.state() == before, told

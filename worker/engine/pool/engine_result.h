@@ -78,6 +78,7 @@ struct engine_result {
      * tokens; absent: none. */
     struct str version_before, version_after;
     const struct odds_support *support; /* set if wanted and returned for every token, else NULL */
+    int32_t support_most;               /* its largest id */
     struct str experts; /* raw little-endian block; absent if not asked for or not returned */
     /* Owners of experts and indexer, which are long: the receiver may take the buffers. NULL: it
      * may not. */

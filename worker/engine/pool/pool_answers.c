@@ -52,6 +52,29 @@ static bool is_banned(const struct engine_call *c, int32_t id)
     return false;
 }
 
+/* Checks that all ids belong to a vocabulary of that size; 0: its size is unknown. */
+static int check_vocabulary(const struct engine_result *r, uint32_t vocab, struct err *e)
+{
+    for (size_t i = 0; vocab > 0 && i < r->ids.n; i++) {
+        if (r->ids.at[i] < 0 || (uint32_t)r->ids.at[i] >= vocab)
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's token %zu, id %d, is outside the vocabulary of %u", i,
+                           r->ids.at[i], vocab);
+    }
+    for (size_t i = 0; vocab > 0 && i < r->prompt_ids.n; i++) {
+        if ((uint32_t)r->prompt_ids.at[i] >= vocab)
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's token %zu of the prompt, id %d, is outside the vocabulary "
+                           "of %u",
+                           i, r->prompt_ids.at[i], vocab);
+    }
+    if (vocab > 0 && r->support && r->support_most >= (int64_t)vocab)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "id %d of the engine's sampling support is outside the vocabulary of %u",
+                       r->support_most, vocab);
+    return 0;
+}
+
 /* Checks the invariants of every piece. The error names the violated one. */
 static int check_piece(const struct engine_call *c, const struct engine_result *r, struct err *e)
 {
@@ -59,12 +82,8 @@ static int check_piece(const struct engine_call *c, const struct engine_result *
     uint32_t at = 0;
     uint32_t vocab = p->opt.any_text && engine_pool_all_text(p) ? 0 : p->opt.vocab_size;
 
-    for (size_t i = 0; vocab > 0 && i < r->ids.n; i++) {
-        if (r->ids.at[i] < 0 || (uint32_t)r->ids.at[i] >= vocab)
-            return err_set(e, ERR_ENGINE_INVALID,
-                           "the engine's token %zu, id %d, is outside the vocabulary", i,
-                           r->ids.at[i]);
-    }
+    if (check_vocabulary(r, vocab, e) < 0)
+        return -1;
     for (size_t i = 0; c->req.banned.n > 0 && i < r->ids.n; i++) {
         if (is_banned(c, r->ids.at[i]))
             return err_set(e, ERR_ENGINE_INVALID,
@@ -77,15 +96,16 @@ static int check_piece(const struct engine_call *c, const struct engine_result *
     for (size_t i = 0; i < r->n_versions; i++) {
         if (r->versions[i].start != at || r->versions[i].end < at)
             return err_set(e, ERR_ENGINE_INVALID,
-                           "the engine's weight version span %zu has tokens %u to %u, and the one "
-                           "before ends at %u",
+                           "the engine's weight version spans have gaps: span %zu has tokens %u to "
+                           "%u, and the one before ends at %u",
                            i, r->versions[i].start, r->versions[i].end, at);
         at = r->versions[i].end;
     }
     if (r->n_versions > 0 && at != r->ids.n)
         return err_set(e, ERR_ENGINE_INVALID,
-                       "the engine's weight version spans have %u tokens, and its answer %zu", at,
-                       r->ids.n);
+                       "the engine's weight version spans do not fit: they have %u tokens, and its "
+                       "answer %zu",
+                       at, r->ids.n);
     return 0;
 }
 

@@ -184,11 +184,17 @@ enum engine_failure remote_refused(struct remote *r, const struct engine_request
 int remote_status(struct remote *r, const struct http1_head *h, bool *ret_events, struct err *e)
 {
     struct str type = http1_get(h, STR("content-type"));
+    struct str coding = str_trim(http1_get(h, STR("content-encoding")));
 
     if (h->status != 200)
         return h->status;
     *ret_events = is_type(type, STR("text/event-stream"));
-    if (*ret_events || is_type(type, STR("application/json")))
+    if (coding.len > 0 && !str_eq_nocase(coding, STR("identity")))
+        (void)err_set(
+            e, ERR_ENGINE_INVALID,
+            "the engine's answer has the content-encoding \"%.*s\", and none was asked for",
+            (int)MIN_OF(coding.len, (size_t)60), coding.p);
+    else if (*ret_events || is_type(type, STR("application/json")))
         keep_route(r);
     else
         (void)err_set(e, ERR_ENGINE_INVALID, "the engine's answer is of type \"%.*s\"",

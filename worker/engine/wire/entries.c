@@ -59,7 +59,7 @@ const char *logprob_fault(float logprob)
     static const float most = 0.01F;
 
     if (isnan(logprob))
-        return "a logprob is no number";
+        return "a logprob is null or no number";
     if (isinf(logprob))
         return "a logprob is out of range";
     if (logprob_stands_in(logprob))

@@ -197,14 +197,14 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
         y->slot_tokens = reply_int(s);
         break;
     case ENTRY_ID:
-        vec_last(&y->entries).id = (int32_t)reply_int(s);
+        vec_last(&y->entries).id = reply_token(s);
         break;
     case ENTRY_LOGPROB:
     case ENTRY_PROB:
         take_value(y, s, id == ENTRY_PROB);
         break;
     case TOP_ID:
-        *vec_push(&y->event.top_ids) = (int32_t)reply_int(s);
+        *vec_push(&y->event.top_ids) = reply_token(s);
         break;
     default:
         take_top(y, s, id == TOP_PROB);

@@ -657,6 +657,7 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
         .basis = support_decides(&y->support, y->ids.n) ? BASIS_PROCESSED : y->basis,
         .support = support_of(&r->reply.support, y->ids.n),
+        .support_most = y->support.most_id,
         .scored = y->scored,
         .drifted = r->drifted,
         .recomputed = y->recomputed,

@@ -95,6 +95,23 @@ static void keep_row(struct support *s, size_t at, size_t n)
     s->logprobs.n += n;
 }
 
+/* Checks the n ids at `at` and their logprobs, if any. */
+static int check_row(struct support *s, size_t at, size_t n, struct err *e)
+{
+    for (size_t i = at; i < at + n; i++) {
+        float logprob = s->row_logprobs.n > 0 ? s->row_logprobs.at[i] : 0;
+
+        s->most_id = MAX_OF(s->most_id, s->rows.at[i]);
+        if (logprob_fault(logprob))
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's answer is invalid: a logprob of its sampling support is "
+                           "%s (id %d, logprob %g)",
+                           logprob > 0 ? "above 0" : "null or out of range", s->rows.at[i],
+                           (double)logprob);
+    }
+    return 0;
+}
+
 /* Reads one token's row, which begins at `at`. Returns 1 if it has none. */
 static int read_row(struct support *s, const struct support_tokens *t, size_t i, size_t at,
                     struct err *e)
@@ -107,6 +124,8 @@ static int read_row(struct support *s, const struct support_tokens *t, size_t i,
     place = index_in_row(s->rows.at + at, n, t->ids[i]);
     if (place == SIZE_MAX)
         return reply_invalid(e, "a token is not in its own sampling support");
+    if (check_row(s, at, n, e) < 0)
+        return -1;
     t->logprobs[i] = own_logprob(s, t, i, at, place);
     if (!isfinite(t->logprobs[i]))
         return reply_invalid(e, "a logprob of its sampling support is null or out of range");

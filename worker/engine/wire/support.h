@@ -17,8 +17,9 @@
 struct odds_support;
 
 struct support {
-    bool wanted; /* false: all rows are skipped */
-    bool lost;   /* a token had no row, so the support of all is dropped */
+    bool wanted;     /* false: all rows are skipped */
+    int32_t most_id; /* largest id in a row */
+    bool lost;       /* a token had no row, so the support of all is dropped */
     /* For the present event: rows one after the other, and their lengths; logprobs of all ids, or
      * only of the sampled tokens. */
     struct json_ints rows, row_counts;

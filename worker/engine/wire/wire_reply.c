@@ -222,8 +222,13 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
             return reply_invalid_logprob(e, fault, y->ids.n + i, v->ids.at[c->ids + i], logprob);
     }
     for (size_t i = 0; i < v->top_logprobs.n; i++) {
-        if (isinf(v->top_logprobs.at[i]))
-            return reply_invalid(e, "an alternative's logprob is out of range");
+        float logprob = v->top_logprobs.at[i];
+
+        /* one that is missing, or cannot be sampled, becomes a gap */
+        if (!isnan(logprob) && !logprob_stands_in(logprob) && logprob_fault(logprob))
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's answer is invalid: of an alternative, %s (logprob %g)",
+                           logprob_fault(logprob), (double)logprob);
     }
     return 0;
 }
@@ -457,8 +462,8 @@ int reply_check_spans(const struct reply *y, struct err *e)
 
         if (s->start < 0 || s->end < 0 || s->text_len == SIZE_MAX)
             return err_set(e, ERR_ENGINE_INVALID,
-                           "the engine's answer is invalid: weight_versions[%zu] needs a version, "
-                           "start and end",
+                           "the engine's weight version spans are unfinished: weight_versions[%zu] "
+                           "needs version, start and end",
                            i);
     }
     return 0;
@@ -475,7 +480,7 @@ int32_t reply_token(const struct json_scan *s)
 {
     int64_t v = reply_int(s);
 
-    return v > INT32_MAX ? -1 : (int32_t)v;
+    return v < 0 || v > INT32_MAX ? -1 : (int32_t)v;
 }
 
 float reply_float(const struct json_scan *s)
@@ -623,7 +628,7 @@ void reply_take_entries(struct reply *y)
         *vec_push(&v->logprobs) = NAN;
     for (size_t k = 0; k < y->entries.n; k++) {
         if (place_logprob(y, &y->entries.at[k]) < 0)
-            v->misfit = "a logprob is no number";
+            v->misfit = "a logprob is null or no number";
         if (y->entries.at[k].at != ENTRY_NOWHERE)
             last = y->entries.at[k].at + 1;
     }

@@ -13,7 +13,6 @@
 #include "common/base/log.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
-#include "common/codec/utf8.h"
 #include "worker/engine/pool/engine.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/plane/call/call_env.h"
@@ -29,7 +28,7 @@ enum {
     STEP_MAX = 64, /* most tokens of one step: drafts of engines are shorter */
     /* bytes; of a longer text only the first and the last byte are checked */
     JSON_READ_MAX = 64 << 10,
-    STOP_SHOWN_MAX = 64, /* bytes of a stop string in a warning */
+    STOP_SHOWN_MAX = 64, /* longest stop string in a warning */
 };
 
 /* Fails the call, because the engine has ignored the field. */
@@ -116,9 +115,10 @@ static void check_named_stop(const struct model_call *t, struct sample *r)
     if (r->finish != ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p || r->n_ids == 0 ||
         ends_by_id(t, r))
         return;
-    buf_puts(&text, "the engine says that \"");
-    buf_add_str(&text, str_sub(r->stop_text, 0, utf8_cut(r->stop_text, STOP_SHOWN_MAX)));
-    buf_puts(&text, "\" ended the answer, and its tokens do not hold that text");
+    buf_printf(
+        &text,
+        "the engine says that \"%.*s\" ended the answer, and its tokens do not hold that text",
+        (int)(r->stop_text.len > STOP_SHOWN_MAX ? 0 : r->stop_text.len), r->stop_text.p);
     sampled_answer_warn(r->answer, buf_str(&text));
     buf_done(&text);
 }

@@ -165,6 +165,26 @@ TEST(kinds, real_templates)
     }
 }
 
+/* Granite 4.2 and Nemotron 3 share all marks but one. */
+TEST(kinds, granite_4_2_and_nemotron_3)
+{
+#define SHARED "truncate_history_thinking <think> </think> <tool_call> <function=f> <parameter=p>"
+
+    static const struct {
+        const char *text;
+        enum reasoning_kind reasoning;
+    } want[] = {{SHARED " defer_loading", REASONING_GRANITE_THINKING}, {SHARED, REASONING_QWEN3}};
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        parser_detect(str_cstr(want[i].text), &tool, &reasoning);
+        cr_expect_eq(tool, TOOL_QWEN3_CODER);
+        cr_expect_eq(reasoning, want[i].reasoning, "%s", reasoning_kind_name(reasoning));
+    }
+#undef SHARED
+}
+
 TEST(kinds, marks_that_vocabularies_have_as_tokens)
 {
     static const struct {
