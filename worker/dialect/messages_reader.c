@@ -453,7 +453,9 @@ static int count_parse(struct arena *a, const struct json *body,
                        const struct dialect_headers *headers, const struct dialect_past *past,
                        struct chat_request *ret, struct err *e)
 {
-    return parse_both(a, body, headers, past, ret, e) ? -1 : image_parts_normalise(a, past, ret, e);
+    if (parse_both(a, body, headers, past, ret, e) || check_edits(body, e))
+        return -1;
+    return image_parts_normalise(a, past, ret, e);
 }
 
 const struct dialect dialect_messages = {.name = "messages",

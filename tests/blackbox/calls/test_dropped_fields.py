@@ -106,7 +106,13 @@ def test_what_an_upstream_gets_is_not_dropped(start):
 def test_token_counts_and_refused_requests_count_nothing(start):
     gateway = start(engine="builtin:echo", workers=1)
     sid = gateway.post("/sessions", {}).json()["session_id"]
-    assert gateway.post(f"/sessions/{sid}/v1/messages/count_tokens", {"messages": [USER], "frob": 1}).status == 200
+    path, body = f"/sessions/{sid}/v1/messages/count_tokens", {"messages": [USER], "system": "s", "cache_control": {}}
+    plain = gateway.post(path, body)
+    counted = gateway.post(path, {**body, "frob": 1, "mcp_servers": [{}], "tools": [{"type": "bash_20250124", "name": "bash"}]})
+    assert (plain.status, counted.status) == (200, 200) and not plain.headers["Rollgate-Not-Obeyed"]
+    assert counted.headers["Rollgate-Not-Obeyed"] == "frob, mcp_servers, tools.bash_20250124"
+    edited = gateway.post(path, {**body, "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}})
+    assert edited.status == 400 and "context_management.edits[0].type" in edited.text
     assert gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": 7, "frob": 1}).status == 400
     assert not any(k.startswith(METRIC) and v for k, v in gateway.metrics().items())
 

@@ -11,6 +11,7 @@
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/image_lifts.h"
 #include "worker/dialect/request_members.h"
+#include "worker/dialect/writers.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/known_bodies.h"
 #include "worker/plane/call/call_env.h"
@@ -188,7 +189,7 @@ static int api_call_parse(struct api_call *c, const struct body_text *body, stru
         rc = check_recorded(c, body->whole.len, e);
     if (rc == 0) {
         look(&engines, look_at_engines);
-        request_find_dropped(&c->arena, c->dialect, c->body,
+        request_find_dropped(&c->arena, c->counts ? &dialect_messages : c->dialect, c->body,
                              c->knows ? known_reading_obeyed(c->known) : 0, engines.takes,
                              model_info(c->service->calls.model)->names, c->req);
     }

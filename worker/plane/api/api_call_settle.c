@@ -90,7 +90,7 @@ void api_call_report_dropped(struct api_call *c)
 
     if (unobeyed.p)
         exchange_set_header(c->x, "Rollgate-Not-Obeyed", unobeyed);
-    if (!d->names.p)
+    if (!d->names.p || c->counts)
         return;
     metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNKNOWN,
                      d->unknown);
