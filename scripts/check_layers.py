@@ -68,7 +68,7 @@ OWNERS = {
     "pcre2": ["worker/text/tokens/"],
     "yaml": ["common/proc/config", "runner/roster"],
     "msgpack": ["worker/export/formats/msgpack"],
-    "hiredis": ["worker/sink/redis_target"],
+    "hiredis": ["worker/sink/redis_target", "worker/sink/redis_reach"],
     "systemd/": ["supervisor/"],
     "seccomp": ["common/os/sandbox", "supervisor/sandbox"],
     "zlib": ["common/net/content_coding"],

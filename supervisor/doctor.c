@@ -90,6 +90,21 @@ static bool check_settings(struct doctor *d)
     return good;
 }
 
+static void check_sinks(struct doctor *d)
+{
+    const struct config *c = d->config;
+    struct err e;
+
+    for (size_t i = 0; i < c->sink.n; i++) {
+        bool fails = worker_reach_sink(c->sink.at[i], &e);
+
+        doctor_add(d, "sink", fails ? FINDING_ERROR : FINDING_OK,
+                   fails ? "start it, or correct --sink; until then sessions wait in the spool"
+                         : NULL,
+                   "%s: %s", c->sink.at[i], fails ? e.text : "takes sessions");
+    }
+}
+
 static void print_lines(const struct doctor *d)
 {
     for (size_t i = 0; i < d->findings.n; i++) {
@@ -153,10 +168,12 @@ int doctor_command(int argc, char **argv)
         return 2;
     log_setup("doctor", LOG_ERROR, LOG_TEXT); /* the findings already say what the log would */
     doctor_check_machine(&d);
-    if (check_settings(&d))
+    if (check_settings(&d)) {
+        check_sinks(&d);
         doctor_check_gateway(&d);
-    else
+    } else {
         doctor_add(&d, "call", FINDING_ERROR, "cure settings and model first", "was not tried");
+    }
     rc = doctor_report(&d, json);
     config_free(c);
     return rc;

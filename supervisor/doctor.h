@@ -1,8 +1,8 @@
 /*
- * `rollgate doctor`: checks the machine, the settings, the model folder, the engines, and a whole
- * call. Prints one line for each finding, with what to do about it. Checks run in this order, and
- * each adds its findings: doctor_machine.c, the settings (commands.h), the model (worker.h),
- * doctor_gateway.c.
+ * `rollgate doctor`: checks the machine, the settings, the model folder, the sinks, the engines,
+ * and a whole call. Prints one line for each finding, with what to do about it. Checks run in this
+ * order, and each adds its findings: doctor_machine.c, the settings (commands.h), the model and the
+ * sinks (worker.h), doctor_gateway.c.
  */
 #ifndef RG_SUPERVISOR_DOCTOR_H
 #define RG_SUPERVISOR_DOCTOR_H

@@ -21,6 +21,9 @@ struct model;
  * is set or there is a mistake anyway. */
 void worker_check(const struct config *c, bool model, struct buf *mistakes, struct buf *warnings);
 
+/* Tries whether a --sink would take sessions now. Blocks for some seconds. */
+int worker_reach_sink(const char *sink, struct err *e);
+
 /* Loads the configured model. `remark` gets a few words for the start-up line. */
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark,
                 struct err *e);

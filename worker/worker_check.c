@@ -200,3 +200,8 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes, stru
     if (model || mistakes->len > 0)
         load_model(c, &o, mistakes, warnings);
 }
+
+int worker_reach_sink(const char *sink, struct err *e)
+{
+    return target_reach(sink, e);
+}

@@ -3,7 +3,7 @@
  * drop unread entries silently. Fields: key (session id "/" trajectory index), session_id,
  * trajectory_index, trajectories (their number in the session), format "msgpack", then data. An
  * entry larger than --sink-inline-max has node, file, offset and length of the spooled export
- * instead of data. Settled groups go to the stream NAME:groups. Only this file uses hiredis.
+ * instead of data. Settled groups go to the stream NAME:groups. redis_reach.c uses hiredis, too.
  * It copies a command twice, and moves the rest of its bytes after each write. So it gets only what
  * precedes long data, which is then written here in pieces, without a copy.
  */
@@ -25,6 +25,7 @@
 #include "common/net/resolve.h"
 #include "common/os/file.h"
 #include "common/os/loop.h"
+#include "worker/sink/redis_reach.h"
 #include "worker/sink/redis_url.h"
 #include "worker/sink/sink_target.h"
 #include "worker/sink/spooled.h"
@@ -32,8 +33,7 @@
 enum {
     WINDOW_BYTES = 8 << 20,
     COPIED_MAX = 64 << 10, /* data that hiredis copies */
-    PIECE_MAX = 256 << 10, /* bytes that one event writes */
-    PASSWORD_MAX = 4096
+    PIECE_MAX = 256 << 10  /* bytes that one event writes */
 };
 
 /* Words of XADD before its fields; of a trajectory's longest XADD. */
@@ -621,27 +621,6 @@ static void redis_send(struct target *t, const char *path)
 
 /* --- opening --- */
 
-/* Reads the password from its file. Called once, at the start. */
-static int read_password(struct redis *r, struct err *e)
-{
-    struct buf text = {0};
-    struct err why = {0};
-    struct str word;
-    int rc = 0;
-
-    if (!r->url.password_file)
-        return 0;
-    if (file_read(r->url.password_file, PASSWORD_MAX, &text, &why))
-        rc = err_set(e, ERR_CONFIG, "--sink redis: %s", why.text);
-    word = str_trim(buf_str(&text));
-    if (rc == 0 && word.len == 0)
-        rc = err_set(e, ERR_CONFIG, "--sink redis: %s is empty", r->url.password_file);
-    if (rc == 0)
-        r->password = mem_strndup(word.p, word.len);
-    buf_done(&text);
-    return rc;
-}
-
 /* Closes the target. No callback is called later. */
 static void redis_close(struct target *t)
 {
@@ -661,14 +640,15 @@ static void redis_close(struct target *t)
 /* Checks the setting without connecting. */
 static int redis_check(struct str spec, struct err *e)
 {
-    struct redis r = {0};
+    struct redis_url url;
+    char *password;
     int rc;
 
-    if (redis_url_parse(spec, &r.url, e))
+    if (redis_url_parse(spec, &url, e))
         return -1;
-    rc = read_password(&r, e);
-    redis_url_done(&r.url);
-    free(r.password);
+    rc = redis_url_read_password(&url, &password, e);
+    redis_url_done(&url);
+    free(password);
     return rc;
 }
 
@@ -686,7 +666,7 @@ static int redis_open(struct target *t, struct str spec, struct err *e)
     (void)gethostname(r->node, sizeof(r->node) - 1);
     if (r->url.host)
         resolve_init(&r->names, t->env->loop, r->url.host, r->url.port);
-    if (read_password(r, e) == 0)
+    if (redis_url_read_password(&r->url, &r->password, e) == 0)
         return 0;
     redis_close(t);
     return -1;
@@ -695,6 +675,7 @@ static int redis_open(struct target *t, struct str spec, struct err *e)
 const struct target_kind target_redis = {.name = "redis",
                                          .groups = true,
                                          .check = redis_check,
+                                         .reach = redis_reach,
                                          .open = redis_open,
                                          .send = redis_send,
                                          .close = redis_close};

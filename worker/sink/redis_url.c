@@ -8,10 +8,16 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/net/url.h"
+#include "common/os/file.h"
 
-enum { PORT_DEFAULT = 6379, SOCKET_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
+enum {
+    PORT_DEFAULT = 6379,
+    PASSWORD_MAX = 4096,
+    SOCKET_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1
+};
 
 static char *copy_text(struct str s)
 {
@@ -111,6 +117,27 @@ int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
 out:
     redis_url_done(ret);
     return -1;
+}
+
+int redis_url_read_password(const struct redis_url *u, char **ret, struct err *e)
+{
+    struct buf text = {0};
+    struct err why = {0};
+    struct str word;
+    int rc = 0;
+
+    *ret = NULL;
+    if (!u->password_file)
+        return 0;
+    if (file_read(u->password_file, PASSWORD_MAX, &text, &why))
+        rc = err_set(e, ERR_CONFIG, "--sink redis: %s", why.text);
+    word = str_trim(buf_str(&text));
+    if (rc == 0 && word.len == 0)
+        rc = err_set(e, ERR_CONFIG, "--sink redis: %s is empty", u->password_file);
+    if (rc == 0)
+        *ret = mem_strndup(word.p, word.len);
+    buf_done(&text);
+    return rc;
 }
 
 void redis_url_done(struct redis_url *u)

@@ -23,6 +23,9 @@ struct redis_url {
 /* Parses the text. The caller frees *ret with redis_url_done. Fails with an error that names the
  * fault; then nothing needs to be freed. */
 int redis_url_parse(struct str text, struct redis_url *ret, struct err *e);
+/* Reads the password from its file. *ret, which the caller frees, is NULL if no file is named.
+ * Fails with ERR_CONFIG. */
+int redis_url_read_password(const struct redis_url *u, char **ret, struct err *e);
 /* Frees the strings. Accepts a zeroed struct. */
 void redis_url_done(struct redis_url *u);
 

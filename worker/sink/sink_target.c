@@ -61,6 +61,16 @@ int target_check(const char *setting, struct err *e)
     return kind ? kind->check(spec, e) : -1;
 }
 
+int target_reach(const char *setting, struct err *e)
+{
+    struct str spec;
+    const struct target_kind *kind = find_kind(setting, &spec, e);
+
+    if (!kind || kind->check(spec, e))
+        return -1;
+    return kind->reach ? kind->reach(spec, e) : 0;
+}
+
 /* Derives the folder's name from the setting, so that the target finds its files again after a
  * restart. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,

@@ -58,6 +58,8 @@ struct target_kind {
 
     /* Checks whether the text after the colon (may be absent) can be opened. Makes nothing. */
     int (*check)(struct str spec, struct err *e);
+    /* Tries whether what the checked text names would take files; blocks. NULL: check did that. */
+    int (*reach)(struct str spec, struct err *e);
     /* Opens the target of the text after the colon, and sets t->state. */
     int (*open)(struct target *t, struct str spec, struct err *e);
 
@@ -91,6 +93,10 @@ struct target {
 
 /* Checks whether a setting can be opened. Fails with ERR_CONFIG. */
 int target_check(const char *setting, struct err *e);
+
+/* Tries whether the target of a setting would take files now. Blocks for some seconds. Fails with
+ * ERR_CONFIG or ERR_IO. */
+int target_reach(const char *setting, struct err *e);
 
 /* Makes a target from "KIND" or "KIND:SPEC". env must outlive it. Fails with ERR_CONFIG. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,

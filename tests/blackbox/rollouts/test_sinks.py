@@ -1,5 +1,6 @@
 """Sinks: finalized sessions reach files and a real Redis at least once, whatever process dies meanwhile."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -340,6 +341,29 @@ def test_a_sink_that_is_down_is_told_by_its_addresses(start, server):
         g.wait_until(lambda: [e[b"session_id"].decode() for e in r.entries()] == [sid], 40, "it comes once the server does")
     finally:
         r.stop(signal.SIGKILL)
+
+
+def test_doctor_tries_each_sink(server, tmp_path):
+    r = server()
+    with r.client() as c:
+        c.set("text", "no stream")
+        c.acl_setuser("narrow", enabled=True, passwords=["+pw"], commands=["+xadd"], keys=["*"])
+    (tmp_path / "pw").write_text("pw\n")
+    (tmp_path / "wrong").write_text("other\n")
+    at, closed = f"redis:redis://127.0.0.1:{r.port}", g.free_port()
+    want = {at: "takes sessions", f"{at}/1?stream=fresh": "takes sessions", f"{at}?stream=text": "XTRIM: WRONGTYPE",
+            f"{at}/99": "SELECT: ERR", f"{at}?user=narrow&password_file={tmp_path}/pw": "takes sessions",
+            f"{at}?password_file={tmp_path}/wrong": "AUTH: ", f"redis:redis://127.0.0.1:{closed}": "Connection refused",
+            f"redis:unix:{tmp_path}/none": "No such file", f"file:{tmp_path}/out": "takes sessions"}
+    done = subprocess.run([g.BINARY, "doctor", "--json", f"--listen=127.0.0.1:{g.free_port()}", f"--state-dir={tmp_path}/state",
+                           "--workers=1", *[f"--sink={w}" for w in want]], text=True, capture_output=True, check=False, timeout=120)
+    found = [f for f in json.loads(done.stdout)["findings"] if f["check"] == "sink"]
+    assert done.returncode == 1
+    for f, (sink, text) in zip(found, want.items(), strict=True):
+        assert f["text"].startswith(f"{sink}: {text}"), f
+        assert (f["level"] == "ok") == (text == "takes sessions") == (f["cure"] is None), f
+    with r.client() as c:
+        assert c.keys() == [b"text"]
 
 
 @pytest.mark.parametrize("value,text", [

@@ -1,0 +1,69 @@
+/* One blocking visit (redis_reach.h): AUTH, SELECT, then XTRIM with a length that no stream has. It
+ * fails as XADD would on a replica, and on a key that is no stream. */
+#include "worker/sink/redis_reach.h"
+
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "worker/sink/redis_url.h"
+
+enum { LIMIT_S = 3 };
+
+/* Sends a command. A user that may add entries need not be allowed to trim: then NOPERM is an
+ * answer like any other. */
+static int ask(redisContext *c, int n, const char **words, struct err *e)
+{
+    redisReply *r = redisCommandArgv(c, n, words, NULL);
+    int rc = 0;
+
+    if (!r)
+        return err_set(e, ERR_IO, "%s: %s", words[0], c->errstr);
+    if (r->type == REDIS_REPLY_ERROR && strncmp(r->str, "NOPERM", 6) != 0)
+        rc = err_set(e, ERR_IO, "%s: %s", words[0], r->str);
+    freeReplyObject(r);
+    return rc;
+}
+
+static int visit(redisContext *c, const struct redis_url *u, const char *password, struct err *e)
+{
+    const char *user_login[] = {"AUTH", u->user, password}, *login[] = {"AUTH", password};
+    const char *trim[] = {"XTRIM", u->stream, "MAXLEN", "9223372036854775807"};
+    char db[16];
+    const char *choice[] = {"SELECT", db};
+
+    (void)snprintf(db, sizeof(db), "%u", u->db);
+    if (password && (u->user ? ask(c, 3, user_login, e) : ask(c, 2, login, e)))
+        return -1;
+    if (u->db > 0 && ask(c, 2, choice, e))
+        return -1;
+    return ask(c, 4, trim, e);
+}
+
+int redis_reach(struct str spec, struct err *e)
+{
+    const struct timeval limit = {.tv_sec = LIMIT_S};
+    redisContext *c = NULL;
+    char *password = NULL;
+    struct redis_url u;
+    int rc;
+
+    if (redis_url_parse(spec, &u, e))
+        return -1;
+    rc = redis_url_read_password(&u, &password, e);
+    if (rc == 0)
+        c = u.path ? redisConnectUnixWithTimeout(u.path, limit)
+                   : redisConnectWithTimeout(u.host, u.port, limit);
+    if (rc == 0 && (!c || c->err))
+        rc = err_set(e, ERR_IO, "%s", c ? c->errstr : "no memory");
+    if (rc == 0) {
+        (void)redisSetTimeout(c, limit);
+        rc = visit(c, &u, password, e);
+    }
+    redisFree(c);
+    free(password);
+    redis_url_done(&u);
+    return rc;
+}
