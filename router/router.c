@@ -62,10 +62,12 @@ static void on_empty(struct hub *h)
         loop_stop(h->loop);
 }
 
-/* Begins the drain. */
+/* Begins the drain. After a failed start nothing serves the requests that wait, so they are cut. */
 static void on_drain(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
+    bool failed = atomic_load(&r->hub.heritage->board->failed);
+    int64_t grace_ms = failed ? 0 : r->hub.config->grace_ms;
 
     front_take_queued(&r->front);
     front_drain(&r->front);
@@ -75,7 +77,7 @@ static void on_drain(struct child *c)
     clients_close_idle(&r->hub);
     if (r->hub.conn_count == 0)
         on_empty(&r->hub);
-    loop_timer_set(r->hub.loop, &r->grace, (uint64_t)r->hub.config->grace_ms, on_grace_end);
+    loop_timer_set(r->hub.loop, &r->grace, (uint64_t)grace_ms, on_grace_end);
 }
 
 /* Accepts on a retired router's socket, too. */

@@ -57,6 +57,8 @@ static void enter_phase(struct supervisor *s, enum supervisor_phase phase, int64
 /* Ends the routers. No process is restarted from now on. */
 static void end_routers(struct supervisor *s)
 {
+    bool failed = atomic_load(&s->board->failed);
+
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         loop_timer_stop(s->loop, &s->processes[slot].respawn);
@@ -64,7 +66,7 @@ static void end_routers(struct supervisor *s)
         fleet_places_put_released(s);
     /* Routers close the remaining connections when their own grace is over, and need a moment more
      * for that. */
-    enter_phase(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
+    enter_phase(s, PHASE_ROUTERS, (failed ? 0 : s->config->grace_ms) + AFTER_GRACE_MS);
     listeners_close_tcp(&s->listeners); /* a client must not wait in a queue that nobody serves */
     (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
 }
@@ -168,6 +170,7 @@ void supervisor_fail(struct supervisor *s, const char *process, const char *reas
 {
     upgrade_undo(s, reason);
     log_error(NULL, "start failed", LOG_T("process", process), LOG_T("reason", reason));
+    atomic_store(&s->board->failed, 1);
     supervisor_stop(s, 1);
 }
 
@@ -245,7 +248,8 @@ void supervisor_advance(struct supervisor *s)
 
 /* --- events --- */
 
-/* Handles signals: TERM and INT stop, QUIT stops at once, HUP reloads, USR2 upgrades. */
+/* Handles signals: TERM and INT stop, QUIT stops at once, HUP reloads, USR2 upgrades. USR1, with
+ * which other servers open their logs anew, does nothing. */
 static void on_supervisor_signal(struct signals *signals, int signo, int sender)
 {
     struct supervisor *s = CONTAINER_OF(signals, struct supervisor, signals);
@@ -273,6 +277,9 @@ static void on_supervisor_signal(struct signals *signals, int signo, int sender)
     case SIGHUP:
         s->asked_reload = true;
         run_orders(s);
+        break;
+    case SIGUSR1:
+        log_warn(NULL, "USR1 has no effect: the log is standard error", LOG_I("sender", sender));
         break;
     case SIGUSR2:
         s->asked_upgrade = true;
@@ -327,7 +334,7 @@ static void on_heart_tick(struct loop_timer *t)
 
 int supervisor_open_loop(struct supervisor *s, struct err *e)
 {
-    static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR2, 0};
+    static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, 0};
 
     s->loop = loop_new(e);
     if (!s->loop)

@@ -169,6 +169,26 @@ def test_a_child_that_cannot_start_fails_the_start_with_its_words(stub):
     assert s.has_line(r"start failed process=worker-1 reason=\"the stub was told to fail\"")
 
 
+def test_a_failed_start_does_not_wait_for_its_requests(start):
+    s = start(workers=1, grace="200s")
+    assert s.stop() == 0
+    os.unlink(f"{s.folder}/state/worker-0/seg-00000001")
+    s.allow("process died", "start failed", "No such file", "cut off")
+    s.start(wait=False)
+
+    def client():
+        while s.process.poll() is None:
+            try:
+                s.post("/sessions", {})
+            except OSError:
+                pass
+    thread = threading.Thread(target=client)
+    thread.start()
+    assert s.wait(20) == 1
+    thread.join()
+    assert s.has_line("start failed process=worker-0 reason=\"cannot open journal segment 1")
+
+
 def test_a_child_that_does_not_report_fails_the_start(stub):
     s = stub(env={"STUB_MUTE": "router-0"}, start_timeout="500ms").start(wait=False)
     s.allow("process died", "start failed", "does not report")
@@ -375,6 +395,9 @@ def test_a_wrong_configuration_is_not_reloaded(stub):
     s.signal(signal.SIGHUP)
     s.wait_line("settings that need a restart have changed, ignoring settings=model")
     s.wait_line("configuration reloaded")
+    s.signal(signal.SIGUSR1)    # tools that rotate logs send it
+    s.wait_line("USR1 has no effect")
+    assert s.get("/").status == 200
 
 
 def test_upgrade_refuses_nobody_and_keeps_the_pid(stub):
