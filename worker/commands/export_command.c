@@ -273,6 +273,9 @@ static int read_argument(struct export_request *q, char **argv, int left, struct
     }
     if (argv[0][0] == '-')
         return err_set(e, ERR_CONFIG, "unknown flag %s", argv[0]);
+    if (!eq && q->dir)
+        return err_set(e, ERR_CONFIG, "one DIR is exported at a time, not %s and %s", q->dir,
+                       argv[0]);
     if (!eq) {
         q->dir = argv[0];
         return 1;

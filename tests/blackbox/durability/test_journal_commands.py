@@ -266,6 +266,8 @@ def test_what_no_command_takes_is_a_usage_error(tmp_path):
                   ["check"], ["mend", tmp_path / "a"]):
         done = run("journal", *words)
         assert done.returncode == 2 and done.stderr.startswith("usage:") and not done.stdout, (words, done)
+    two = run("export", tmp_path / "a", tmp_path / "b", "--to", "jsonl")   # `STATE_DIR/worker-*`: neither is left out silently
+    assert two.returncode == 2 and f"one DIR is exported at a time, not {tmp_path}/a and {tmp_path}/b" in two.stderr, two
 
 
 @pytest.fixture
