@@ -168,6 +168,7 @@ def test_what_is_no_number_is_refused_when_it_is_posted(gateway, text, field):
                        ("/reward_info", '{"reward_info":%s,"response_id":"' + turn + '"}')):
         a = gateway.request("POST", s["path"] + path, (body % text).encode(), headers={"content-type": "application/json"})
         assert a.status == 400 and a.json()["error"]["param"] == f"reward_info.{field}", (path, a.text)
+        assert not text.endswith(("9}", "0}")) or f"+38, not {text[text.index(':') + 1:-1]}" in a.text
     state = gateway.get(s["path"]).json()
     assert state["phase"] == "open" and state["reward_info"] == {} and state["turn_rewards"] == {}
 
@@ -244,3 +245,16 @@ def test_steps_fall_back_to_the_batch(gateway):
         for at in (tag, row, *([row["extra_fields"]] if steps >= 0 else [])):
             assert (at["min_global_steps"], at["max_global_steps"]) == (steps, steps)
         assert ("min_global_steps" in row["extra_fields"]) == (steps >= 0)
+
+
+def test_what_names_no_row_is_told(gateway):
+    """A uid that is not used groups no rows; a step that is not used makes them stale."""
+    for metadata, query, told in (({"uid": ["a"], "global_steps": "12"}, "", ["metadata.uid", "metadata.global_steps"]),
+                                  ({"uid": "", "global_steps": 1.5}, "", ["metadata.uid", "metadata.global_steps"]),
+                                  ({"uid": {}, "global_steps": True}, "&uid=a&global_steps=3", []),
+                                  ({"uid": 7, "global_steps": -1}, "", []), ({"uid": None, "global_steps": None}, "", [])):
+        s = gateway.post("/sessions", {"metadata": metadata}).json()
+        s["path"] = f"/sessions/{s['session_id']}"
+        assert gateway.chat(s, "q").status == 200
+        warnings = json.loads(export(gateway, s, "json", query))["summary"]["warnings"]
+        assert [w.split()[0] for w in warnings if "metadata" in w] == told, warnings

@@ -77,7 +77,9 @@ struct export
     bool recomputed;      /* the rows of a turn were computed again (token_rows.h) */
     const char *unrouted; /* why a trajectory has no routed experts; NULL: none were asked for */
     bool unversioned;     /* areal: a trajectory has no weight versions, which is written as -1 */
-    size_t kept_bytes;    /* bytes of texts that the format keeps for later */
+    /* metadata's uid or global_steps has a wrong type, so it is unused */
+    bool odd_uid, odd_step;
+    size_t kept_bytes; /* bytes of texts that the format keeps for later */
     /* bytes of these and of the rope, as counted in the options' held_bytes */
     size_t counted_bytes;
     /* where the messages before the first answer are (native_write_rest) */

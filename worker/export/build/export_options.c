@@ -233,9 +233,12 @@ void export_take_options(struct export *x, const struct export_options *o)
 {
     struct session_view v = session_view(x->session);
     struct str uid = o->uid.p ? o->uid : group_uid(x->session);
-    int64_t steps;
+    const struct json *step = json_get(v.metadata, "global_steps");
+    int64_t steps = -1;
 
     x->options = *o;
+    x->odd_uid = !o->uid.p && group_is_uid_odd(x->session);
+    x->odd_step = o->global_steps < 0 && !json_is_null(step) && json_to_i64(step, &steps) != 0;
     if (uid.p)
         x->options.uid = arena_str(&x->arena, uid);
     if (x->options.roles.p)
@@ -246,8 +249,7 @@ void export_take_options(struct export *x, const struct export_options *o)
         x->options.reported = arena_str(&x->arena, x->options.reported);
     if (!x->options.has_session_index && v.rollout > 0)
         x->options.session_index = (uint32_t)v.rollout;
-    if (x->options.global_steps < 0 &&
-        json_to_i64(json_get(v.metadata, "global_steps"), &steps) == 0 && steps >= 0)
+    if (x->options.global_steps < 0 && steps >= 0)
         x->options.global_steps = steps;
     if (o->metadata)
         x->options.metadata = json_copy(&x->arena, o->metadata);

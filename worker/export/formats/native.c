@@ -314,6 +314,11 @@ void native_write_warnings(const struct export *x, struct json_out *o)
     if (export_lacks_reward(x))
         json_out_cstr(o, "no reward is known: what this format would hold of it is null or left "
                          "out, not 0");
+    if (x->odd_uid)
+        json_out_cstr(o, "metadata.uid is empty, or neither a text nor a number: it does not group "
+                         "the rows");
+    if (x->odd_step)
+        json_out_cstr(o, "metadata.global_steps is not an integer: it is not used");
     if (x->unscored)
         json_out_cstr(o, "a score that the session wants is not known of some trajectory: its "
                          "arrays are left out");

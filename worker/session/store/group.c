@@ -73,6 +73,13 @@ void group_put(const struct session *s, struct json_out *out)
         json_out_member_value(out, "attempt", json_get(s->options.labels, "attempt"));
 }
 
+bool group_is_uid_odd(const struct session *s)
+{
+    const struct json *uid = json_get(s->options.metadata, "uid");
+
+    return !json_is_null(uid) && json_text(uid).len == 0;
+}
+
 struct str group_uid(const struct session *s)
 {
     struct str given = json_text(json_get(s->options.metadata, "uid"));

@@ -29,4 +29,7 @@ void group_put(const struct session *s, struct json_out *out);
  * number), else the group's id. Absent without both. Borrowed from the session. */
 struct str group_uid(const struct session *s);
 
+/* Reports whether `metadata.uid` is given, but group_uid cannot use it. */
+bool group_is_uid_odd(const struct session *s);
+
 #endif

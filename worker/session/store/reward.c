@@ -19,8 +19,8 @@ static int check_range(const struct json *v, const char *name, struct err *e)
     double d;
 
     if (json_to_double(v, &d) != 0 || !isfinite(d) || fabs(d) > (double)FLT_MAX)
-        return err_field(e, name, "%s must be a number from %g to %g", name, -(double)FLT_MAX,
-                         (double)FLT_MAX);
+        return err_field(e, name, "%s must be a number from %g to %g, not %.*s", name,
+                         -(double)FLT_MAX, (double)FLT_MAX, (int)MIN_OF(v->n, 40u), v->text);
     return 0;
 }
 
