@@ -445,15 +445,20 @@ static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms
         return -1;
     *wait_ms = (uint64_t)(wait_s * 1000);
     if (!json_is(slots, JSON_OBJECT) || slots->n == 0 || slots->n > 256)
-        return err_field(e, "slots", "slots must be an object of 1 to 256 runners and their slots");
+        return fields_bad(&f, "slots", slots, "an object of 1 to 256 runners and their slots");
     o->at = mem_calloc(slots->n, sizeof(*o->at));
     for (uint32_t i = 0; i < slots->n; i++) {
+        const struct json *v = &slots->members[i].value;
         struct str name = json_string(&slots->members[i].key);
+        struct field_shown shown;
+        char path[80];
         int64_t n;
 
-        if (json_to_i64(&slots->members[i].value, &n) || n < 0 || n > 1000000 || name.len > 128)
-            return err_field(e, "slots", "slots.%.*s must be an integer from 0 to 1000000",
-                             (int)MIN_OF(name.len, 60), name.p);
+        (void)snprintf(path, sizeof(path), "slots.%s", field_show_name(name, &shown));
+        if (name.len > 128)
+            return fields_fault(&f, path, "has a name of more than 128 bytes");
+        if (json_to_i64(v, &n) || n < 0 || n > 1000000)
+            return fields_bad(&f, path, v, "an integer from 0 to 1000000");
         o->at[o->n].name = mem_strndup(name.p, name.len);
         o->at[o->n++].slots = (uint64_t)n;
     }

@@ -514,7 +514,7 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
         fields_text(&f, "log_tail", (size_t)4 * TEXT_MAX, &tail))
         return -1;
     if (outcome == OUTCOMES)
-        return err_field(e, "outcome", "outcome must be ok, timeout, error or infra");
+        return fields_bad(&f, "outcome", NULL, "ok, timeout, error or infra");
     if (json_text_bytes(json_get(r->body, "timings"), TIMINGS_MAX + 1) > TIMINGS_MAX)
         return err_field(e, "timings", "timings has more than %d bytes", TIMINGS_MAX);
     n->outcome = (enum outcome)outcome;

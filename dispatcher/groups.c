@@ -270,7 +270,8 @@ static int read_batch(struct desk_request *r, struct candidate **ret, size_t *re
 
     if (groups) {
         n = groups->n;
-        if (fields_known(&f, "", names, ARRAY_LEN(names)) || fields_object(&f, "defaults"))
+        if (fields_known(&f, "", names, ARRAY_LEN(names)) || fields_object(&f, "defaults") ||
+            group_check_defaults(defaults, e))
             return -1;
         if (!json_is(groups, JSON_ARRAY) || n < 1 || n > GROUPS_BATCH_MAX)
             return err_field(e, "groups", "groups must be a list of 1 to %d groups",
@@ -390,7 +391,8 @@ static int read_filter(struct desk_request *r, struct group_filter *f, struct er
     if (cursor.p && str_to_u64(cursor, UINT64_MAX, &f->after))
         return err_field(e, "cursor", "cursor is not one of ours");
     if (limit.p && (str_to_u64(limit, LIST_MAX, &f->limit) || f->limit == 0))
-        return err_field(e, "limit", "limit must be an integer from 1 to %d", LIST_MAX);
+        return err_field(e, "limit", "limit must be an integer from 1 to %d, not %.*s", LIST_MAX,
+                         (int)MIN_OF(limit.len, 40u), limit.p);
     equals = str_find(label, STR("="), 0);
     f->label_name = label.p ? str_sub(label, 0, equals) : label;
     f->has_value = label.p && equals != SIZE_MAX;

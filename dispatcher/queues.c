@@ -213,7 +213,7 @@ static int read_group_ids(struct desk_request *r, const struct json **ret, struc
                          ACKNOWLEDGED_GROUPS_MAX);
     for (uint32_t i = 0; i < (*ret)->n; i++)
         if (!json_is(json_at(*ret, i), JSON_STRING))
-            return err_field(e, "groups", "groups[%u] must be a string", i);
+            return field_bad("groups", json_at(*ret, i), "a list of strings", e);
     return 0;
 }
 
@@ -303,11 +303,11 @@ static int read_cancel_states(const struct json *given, unsigned *ret, struct er
         while (k < ARRAY_LEN(names) && !str_eq_c(json_string(json_at(given, i)), names[k]))
             k++;
         if (k == ARRAY_LEN(names))
-            return err_field(e, "states", "states[%u] must be waiting, running or settled", i);
+            return field_bad("states", json_at(given, i), "some of waiting, running, settled", e);
         *ret |= 1u << k;
     }
     if (!json_is(given, JSON_ARRAY))
-        return err_field(e, "states", "states must be a list of waiting, running, settled");
+        return field_bad("states", given, "a list of waiting, running, settled", e);
     return 0;
 }
 

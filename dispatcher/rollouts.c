@@ -29,6 +29,8 @@ const char *const rollout_state_names[ROLLOUT_STATES] = {"waiting", "running",  
                                                          "failed",  "cancelled", "lost"};
 const char *const outcome_names[OUTCOMES] = {"ok", "timeout", "error", "infra", "cancelled"};
 
+static const char ID_FORM[] = "1 to 128 letters, digits, '.' and '-'"; /* GROUP_ID_MAX */
+
 static const char *const on_names[] = {"keep", "retry", "drop"};
 static const char *const reward_names[] = {"required", "external"};
 
@@ -58,7 +60,7 @@ static int read_id(struct field_reader *f, struct str path_id, struct str *ret)
     if (v && path_id.p && !str_eq(id, path_id))
         return fields_fault(f, "id", "differs from the one in the path");
     if (!id.p || !session_rules_is_group_id(id))
-        return fields_fault(f, "id", "must be 1 to %d letters, digits, '.' and '-'", GROUP_ID_MAX);
+        return fields_bad(f, "id", v, ID_FORM);
     *ret = id;
     return 0;
 }
@@ -66,16 +68,19 @@ static int read_id(struct field_reader *f, struct str path_id, struct str *ret)
 static int read_consequences(struct field_reader *f, enum on on[])
 {
     const struct json *given = find_member(f->body, f->defaults, "on");
-    struct field_reader inner = {.body = given, .where = f->where, .e = f->e};
+    struct field_reader inner = {.body = given, .e = f->e};
+    char where[48];
 
+    (void)snprintf(where, sizeof(where), "%son.", f->where);
+    inner.where = where;
     on[OUTCOME_TIMEOUT] = ON_KEEP;
     on[OUTCOME_ERROR] = ON_RETRY;
     on[OUTCOME_INFRA] = ON_RETRY;
     if (json_is_null(given))
         return 0;
     if (!json_is(given, JSON_OBJECT))
-        return fields_fault(f, "on", "must be an object");
-    if (fields_known(&inner, "on", known_on, ARRAY_LEN(known_on)))
+        return fields_bad(f, "on", given, "an object");
+    if (fields_known(&inner, "", known_on, ARRAY_LEN(known_on)))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(known_on); i++) {
         unsigned word = on[OUTCOME_TIMEOUT + i];
@@ -96,11 +101,14 @@ static int read_member_fields(struct field_reader *f, uint32_t n)
     if (!json_is(members, JSON_ARRAY) || members->n > n)
         return fields_fault(f, "members", "must be a list of at most n + extra = %u objects", n);
     for (uint32_t i = 0; i < members->n; i++) {
-        struct field_reader inner = {.body = json_at(members, i), .where = f->where, .e = f->e};
+        struct field_reader inner = {.body = json_at(members, i), .e = f->e};
+        char where[64];
 
+        (void)snprintf(where, sizeof(where), "%smembers[%u].", f->where, i);
+        inner.where = where;
         if (!json_is(inner.body, JSON_OBJECT))
             return fields_fault(f, "members", "must hold objects; [%u] is none", i);
-        if (fields_known(&inner, "members", known_member, ARRAY_LEN(known_member)) ||
+        if (fields_known(&inner, "", known_member, ARRAY_LEN(known_member)) ||
             fields_object(&inner, "sampling_params") || fields_object(&inner, "metadata"))
             return -1;
     }
@@ -160,18 +168,18 @@ static int read_input(struct field_reader *f)
 static int read_group_names(struct field_reader *f, struct group_spec *g)
 {
     const struct json *queue = find_member(f->body, f->defaults, "queue");
+    const struct json *runner = find_member(f->body, f->defaults, "runner");
 
-    g->runner = json_string(find_member(f->body, f->defaults, "runner"));
+    g->runner = json_string(runner);
     if (!g->runner.p || g->runner.len == 0 || g->runner.len > NAME_MAX_LEN)
-        return fields_fault(f, "runner", "must be a string of 1 to %d bytes", NAME_MAX_LEN);
+        return fields_bad(f, "runner", runner, "a string of 1 to 128 bytes"); /* NAME_MAX_LEN */
     g->queue = STR("train");
     if (queue && queue->kind == JSON_NULL)
         g->queue = (struct str){0};
     else if (queue)
         g->queue = json_string(queue);
     if (queue && queue->kind != JSON_NULL && !session_rules_is_group_id(g->queue))
-        return fields_fault(f, "queue", "must be null or 1 to %d letters, digits, '.' and '-'",
-                            GROUP_ID_MAX);
+        return fields_bad(f, "queue", queue, "null or 1 to 128 letters, digits, '.' and '-'");
     return 0;
 }
 
@@ -211,6 +219,13 @@ static int read_other_fields(struct field_reader *f, struct group_spec *g)
     g->run_timeout_ms = (uint64_t)(run_s * 1000);
     g->deadline_ms = (uint64_t)(deadline_s * 1000);
     return g->has_version ? fields_integer(f, "version", 0, INT64_MAX, &g->version) : 0;
+}
+
+int group_check_defaults(const struct json *defaults, struct err *e)
+{
+    struct field_reader f = {.body = defaults, .e = e};
+
+    return fields_known(&f, "defaults", known + 1, ARRAY_LEN(known) - 1); /* ids have no default */
 }
 
 int group_parse(const struct json *body, const struct json *defaults, struct str id,

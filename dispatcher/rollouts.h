@@ -209,6 +209,9 @@ static inline uint32_t group_rollouts(const struct group *g)
  * making the session of each of them. */
 uint64_t group_due_ms(const struct group *g);
 
+/* Refuses a member of a batch's `defaults` that is no field of a group, or `id`. */
+int group_check_defaults(const struct json *defaults, struct err *e);
+
 /* Reads and checks one submission: `body`, with `defaults` (or NULL) for missing members; `id` (or
  * absent) is the one in the path. Strings of *ret are borrowed from the trees. Returns -1 with
  * ERR_INVALID, which names the field; `where` ("groups[3]." or "") precedes the name. */

@@ -37,9 +37,7 @@ int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
     return err_field(f->e, full, "%s %s", full, text);
 }
 
-/* Fails because the value is not one of those that `allowed` describes. Returns -1. */
-static int fault_value(struct field_reader *f, const char *name, const struct json *v,
-                       const char *allowed)
+int fields_bad(struct field_reader *f, const char *name, const struct json *v, const char *allowed)
 {
     char full[128];
 
@@ -92,7 +90,7 @@ int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_
     (void)snprintf(allowed, sizeof(allowed), "an integer from %lld to %lld", (long long)min,
                    (long long)max);
     if (json_to_i64(v, ret) || *ret < min || *ret > max)
-        return fault_value(f, name, v, allowed);
+        return fields_bad(f, name, v, allowed);
     return 0;
 }
 
@@ -106,7 +104,7 @@ int fields_number(struct field_reader *f, const char *name, double min, double m
     if (isfinite(min) && isfinite(max))
         (void)snprintf(allowed, sizeof(allowed), "a number from %g to %g", min, max);
     if (json_to_double(v, ret) || !isfinite(*ret) || *ret < min || *ret > max)
-        return fault_value(f, name, v, allowed);
+        return fields_bad(f, name, v, allowed);
     return 0;
 }
 
@@ -127,7 +125,7 @@ int fields_word(struct field_reader *f, const char *name, const char *const word
         len += (size_t)snprintf(allowed + len, sizeof(allowed) - len, "%s%s", i ? " or " : "",
                                 words[i]);
     }
-    return fault_value(f, name, v, allowed);
+    return fields_bad(f, name, v, allowed);
 }
 
 int fields_text(struct field_reader *f, const char *name, size_t max, struct str *ret)
@@ -139,7 +137,7 @@ int fields_text(struct field_reader *f, const char *name, size_t max, struct str
         return 0;
     (void)snprintf(allowed, sizeof(allowed), "a string of at most %zu bytes", max);
     if (!json_is(v, JSON_STRING) || v->n > max)
-        return fault_value(f, name, v, allowed);
+        return fields_bad(f, name, v, allowed);
     *ret = json_string(v);
     return 0;
 }
@@ -151,7 +149,7 @@ int fields_bool(struct field_reader *f, const char *name, bool *ret)
     if (json_is_null(v))
         return 0;
     if (!json_is(v, JSON_BOOL))
-        return fault_value(f, name, v, "true or false");
+        return fields_bad(f, name, v, "true or false");
     *ret = json_is_true(v);
     return 0;
 }
@@ -162,7 +160,7 @@ int fields_object(struct field_reader *f, const char *name)
 
     if (json_is_null(v) || json_is(v, JSON_OBJECT))
         return 0;
-    return fault_value(f, name, v, "an object");
+    return fields_bad(f, name, v, "an object");
 }
 
 int fields_labels(struct field_reader *f, const struct json *labels)
@@ -176,7 +174,7 @@ int fields_labels(struct field_reader *f, const struct json *labels)
             continue;
         (void)snprintf(name, sizeof(name), "labels.%s",
                        field_show_name(json_string(&m->key), &shown));
-        return fault_value(f, name, &m->value, "a string or a number");
+        return fields_bad(f, name, &m->value, "a string or a number");
     }
     return 0;
 }

@@ -56,6 +56,9 @@ int fields_labels(struct field_reader *f, const struct json *labels);
 /* Fails with ERR_INVALID and the field's name, followed by the formatted text. Returns -1. */
 int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...) RG_PRINTF(3, 4);
 
+/* Fails with the field's name, "must be ALLOWED, not VALUE". Returns -1. */
+int fields_bad(struct field_reader *f, const char *name, const struct json *v, const char *allowed);
+
 /* A value as an error shows it. Numbers and strings are cut to whole characters. Other kinds are
  * named. */
 struct field_shown {

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/fields.h"
 #include "common/codec/json.h"
 
 enum sampling_type {
@@ -77,7 +78,7 @@ static int set_number(struct sampling *s, const struct sampling_field *f, const 
     int64_t n;
 
     if (json_to_double(v, &d))
-        return err_field(e, given, "%s must be a number", given);
+        return field_bad(given, v, f->type == FIELD_DOUBLE ? "a number" : "an integer", e);
     if (!(d >= f->min && d <= f->max))
         return err_field(e, given,
                          f->type == FIELD_DOUBLE

@@ -208,6 +208,16 @@ def test_unknown_parameters_and_bodies_are_refused(start):
                                ("POST", "/attempts/renew", {"executor": "x", "attempts": [3]})]:
         answer = gateway.request(method, path, body)
         assert answer.status == 400, (path, answer.text)
+    for defaults, field in ({"runner": "r", "run_timeout": 60}, "run_timeout"), ({"runner": "r", "id": "b"}, "id"):
+        error = gateway.post("/groups", {"defaults": defaults, "groups": [{"id": "a"}]}).json()["error"]
+        assert error["param"] == f"defaults.{field}" and "Known: queue, runner" in error["message"], error
+    for body, text in (({"id": "a_b", "runner": "r"}, 'id must be 1 to 128 letters, digits, \'.\' and \'-\', not "a_b"'),
+                       ({"id": "a"}, "runner must be a string of 1 to 128 bytes, not nothing"),
+                       ({"id": "a", "runner": "r", "on": {"infra": 1}}, "on.infra must be keep or retry or drop, not 1"),
+                       ({"id": "a", "runner": "r", "members": [{"x": 1}]}, 'unknown body field "members[0].x"')):
+        error = gateway.post("/groups", body).json()["error"]
+        assert error["message"].startswith(text) and error["param"] in text, error
+    assert gateway.get("/groups").json()["groups"] == []
     assert gateway.get("/groups/none").json()["error"]["code"] == "unknown_group"
     assert gateway.request("DELETE", "/groups/none").status == 405
 
