@@ -258,3 +258,15 @@ def test_what_names_no_row_is_told(gateway):
         assert gateway.chat(s, "q").status == 200
         warnings = json.loads(export(gateway, s, "json", query))["summary"]["warnings"]
         assert [w.split()[0] for w in warnings if "metadata" in w] == told, warnings
+
+
+def test_half_a_character_spoils_no_file(gateway):
+    """JSON can hold a lone surrogate, which no UTF-8 can: a reader of msgpack would lose the whole session."""
+    s = gateway.request("POST", "/sessions", b'{"metadata": {"uid": "u\\ud800"}}', headers={"content-type": "application/json"}).json()
+    s["path"] = f"/sessions/{s['session_id']}"
+    assert gateway.chat(s, "q").status == 200
+    body = b'{"reward_info": {"why \\udfff": "\\ud83d\\ude00 \\ud83d", "acc": 1}}'
+    assert gateway.request("POST", s["path"] + "/reward_info", body, headers={"content-type": "application/json"}).status == 200
+    (packed,), (native,) = (read_msgpack(export(gateway, s, "msgpack"))["trajectories"], json.loads(export(gateway, s, "json"))["trajectories"])
+    assert packed["uid"] == "u\ufffd" and packed["reward_info"] == {"why \ufffd": "\U0001f600 \ufffd", "acc": 1}
+    assert native["uid"] == "u\ud800" and native["reward_info"] == {"why \udfff": "\U0001f600 \ud83d", "acc": 1}

@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "common/codec/json.h"
+#include "common/codec/surrogates.h"
+#include "common/codec/utf8.h"
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/media_table.h"
 #include "worker/export/build/trajectory.h"
@@ -20,14 +22,23 @@ static int to_buf(void *data, const char *p, size_t n)
     return 0;
 }
 
+/* Halves of characters, which JSON can hold, become U+FFFD: a reader decodes every text as UTF-8,
+ * and would lose the whole file. */
 static void put_str(msgpack_packer *pk, struct str s)
 {
+    struct buf whole = {0};
+
     if (!s.p) {
         msgpack_pack_nil(pk);
         return;
     }
+    if (!utf8_valid(s)) {
+        surrogates_add_whole(s, &whole);
+        s = buf_str(&whole);
+    }
     msgpack_pack_str(pk, s.len);
     msgpack_pack_str_body(pk, s.p, s.len);
+    buf_done(&whole);
 }
 
 static void put_key(msgpack_packer *pk, const char *key)
