@@ -97,6 +97,14 @@ static int flush_output(struct tokens_mode *c)
     return rc;
 }
 
+/* Returns the line's own flag, else that of the options. */
+static bool line_flag(const struct tokens_mode *c, const struct json *line, const char *key)
+{
+    const struct json *flag = json_get(line, key);
+
+    return flag ? json_is_true(flag) : c->options.special;
+}
+
 /* Turns {"text"} into {"ids"}. */
 static int tokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                          struct err *e)
@@ -106,8 +114,8 @@ static int tokenize_line(struct tokens_mode *c, const struct json *line, struct 
     if (!json_is(text, JSON_STRING))
         return err_field(e, "text", "text is not a string");
     vec_clear(&c->ids);
-    if (encoder_encode(c->enc, json_string(text),
-                       json_is_true(json_get(line, "add_special_tokens")), &c->ids, e) < 0)
+    if (encoder_encode(c->enc, json_string(text), line_flag(c, line, "add_special_tokens"), &c->ids,
+                       e) < 0)
         return -1;
     json_out_member_arr(o, "ids");
     for (size_t i = 0; i < c->ids.n; i++)
@@ -150,7 +158,7 @@ static int detokenize_line(struct tokens_mode *c, const struct json *line, struc
         *vec_push(&c->ids) = id > INT32_MAX ? -1 : (int32_t)id; /* no token has either */
     }
     buf_clear(&c->text);
-    tokenizer_decode(c->t, c->ids.at, c->ids.n, json_is_true(json_get(line, "skip_special_tokens")),
+    tokenizer_decode(c->t, c->ids.at, c->ids.n, line_flag(c, line, "skip_special_tokens"),
                      &c->text);
     json_out_member_str(o, "text", buf_str(&c->text));
     add_unknown_ids(c, ids, o);

@@ -215,6 +215,16 @@ def test_detokenize_refuses_ids_that_no_token_has():
     assert told == [{"text": "hi", "unknown_ids": [99999, 4000000000]}, {"text": "h"}]
 
 
+def test_the_option_for_special_tokens_holds_for_lines_without_their_own():
+    lines = '{"ids": [104, 257]}\n{"ids": [104, 257], "skip_special_tokens": false}\n'
+    done = run("detokenize", "--jsonl", "--skip-special", input=lines)
+    assert [json.loads(x)["text"] for x in done.stdout.splitlines()] == ["h", "h<|im_end|>"]
+    file = g.MODELS.parent / "tokens" / "tiny-llama3" / "tokenizer.json"
+    lines = '{"text": "h"}\n{"text": "h", "add_special_tokens": false}\n'
+    done = run("tokenize", "--jsonl", "--special", "--tokenizer", file, input=lines)
+    assert [len(json.loads(x)["ids"]) for x in done.stdout.splitlines()] == [2, 1]
+
+
 @pytest.mark.parametrize("words", [
     ["tokenize"], ["tokenize", "--jsonl"], ["detokenize"], ["detokenize", "--jsonl"], ["render"], ["render", "--jsonl"],
     ["group", "submit", "-", "--gateway", "http://127.0.0.1:1"]])
