@@ -122,6 +122,76 @@ def test_stops_that_are_missing_are_mentioned(folder, ids, told):
     assert told in done.stdout, done.stdout + done.stderr
 
 
+DECODER = {"257": {"content": "<|im_end|>", "special": True, "lstrip": False, "rstrip": False, "single_word": False, "normalized": False}}
+
+
+@pytest.mark.parametrize("config,files,told", [
+    ({"bos_token": "<s>", "eos_token": {"content": "<|nope|>"}}, {"special_tokens_map.json": {"eos_token": "<|im_end|>"}}, [
+        'tokenizer_config.json: bos_token: "<s>" is no token of tokenizer.json',
+        'tokenizer_config.json: eos_token: "<|nope|>" is no token of tokenizer.json',
+        'special_tokens_map.json: eos_token: "<|im_end|>" is ignored: tokenizer_config.json has "<|nope|>"']),
+    ({"bos_token": "<|im_start|>", "added_tokens_decoder": dict(DECODER, **{"258": {"content": "<|other|>"}})},
+     {"config.json": {"vocab_size": 200, "bos_token_id": 1}, "generation_config.json": {"eos_token_id": [257, 65, 999999]}}, [
+         'config.json: bos_token_id: 1 is ignored: bos_token is "<|im_start|>", which has the id 256',
+         'added_tokens_decoder: "258": "<|other|>" is ignored: in tokenizer.json the id is "<|endoftext|>"',
+         "config.json: vocab_size: 200 is less than the 259 ids of tokenizer.json",
+         "generation_config.json: eos_token_id: 65 is no added token of tokenizer.json",
+         "generation_config.json: eos_token_id: 999999 is ignored: no token has it"]),
+    ({"added_tokens_decoder": {"257": dict(DECODER["257"], lstrip=True)}}, {"chat_template.jinja": "\ufeff" + CHATML, "config.json": {}}, [
+        'added_tokens_decoder: "257": lstrip of "<|im_end|>" is not that of tokenizer.json',
+        "the chat template begins with a byte order mark",
+        "chat_template of tokenizer_config.json or chat_template.json is ignored: chat_template.jinja has another one"]),
+])
+def test_files_that_contradict_each_other_are_mentioned(folder, config, files, told):
+    """Engines take ids and ends from other files than the tokenizer's."""
+    path = folder("{{ 'other' }}" + CHATML)
+    for name, more in (("tokenizer_config.json", config), *files.items()):
+        known = json.loads((path / name).read_text()) if (path / name).exists() else {}
+        (path / name).write_text(more if isinstance(more, str) else json.dumps(dict(known, **more)))
+    done = check(path)
+    assert [x for x in told if x not in done.stdout] == [], done.stdout + done.stderr
+
+
+def test_a_folder_whose_files_agree_has_no_warning(folder):
+    path = folder()
+    config = dict(json.loads((path / "tokenizer_config.json").read_text()), added_tokens_decoder=DECODER)
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    (path / "config.json").write_text(json.dumps({"vocab_size": 512, "bos_token_id": 7, "eos_token_id": 257}))
+    (path / "chat_template.jinja").write_text(CHATML)
+    said = check(path).stdout
+    assert ".json:" not in said and "ignored" not in said, said
+
+
+@pytest.mark.parametrize("config,told", [
+    ({"chat_template": {"default": CHATML}}, "tokenizer_config.json: chat_template is neither a text nor a list"),
+    ({"eos_token": 257}, "tokenizer_config.json: eos_token is neither a text nor an object"),
+    ({"split_special_tokens": True}, "tokenizer_config.json: split_special_tokens: true is not supported"),
+    ({"extra_special_tokens": {"messages": "x"}}, "extra_special_tokens: the name messages is taken")])
+def test_a_setting_of_the_tokenizer_that_cannot_be_honored_is_refused_at_the_start(folder, config, told):
+    path = folder()
+    known = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps(dict(known, **config)))
+    assert told in check(path).stderr
+
+
+def test_a_folder_with_another_form_of_tokenizer_names_it(folder):
+    path = folder()
+    (path / "tokenizer.json").rename(path / "tokenizer.model")
+    assert "has tokenizer.model but no tokenizer.json" in check(path).stderr
+
+
+def test_templates_see_all_special_tokens_and_the_folder_of_more_templates_is_read(folder):
+    path = folder("{{ additional_special_tokens[1] }}{{ image_token }}")
+    known = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps(dict(
+        known, additional_special_tokens=["a", {"content": "b"}], extra_special_tokens={"image_token": "<i>", "video_token": "<v>"})))
+    (path / "additional_chat_templates").mkdir()
+    (path / "additional_chat_templates" / "tool_use.jinja").write_text("{{ image_token }} with {{ tools|length }}")
+    lines = "".join(json.dumps({"context": {"messages": [{"role": "user", "content": "x"}], "tools": t}}) + "\n" for t in (None, [1, 2]))
+    done = subprocess.run([g.BINARY, "render", path, "--jsonl"], input=lines, text=True, capture_output=True, check=False, timeout=100)
+    assert [json.loads(x)["text"] for x in done.stdout.splitlines()] == ["b<i>", "<i> with 2"], done.stderr
+
+
 def check(folder):
     return subprocess.run([g.BINARY, "check", folder], text=True, capture_output=True, check=False, timeout=100)
 
@@ -140,6 +210,13 @@ def test_an_id_of_an_added_token_that_is_none_is_refused_at_the_start(folder, nu
 def test_an_id_of_an_added_token_that_the_library_ignores_is_mentioned(folder):
     tokens, last = added(300)
     assert f"added_tokens[{last}]: id: 300 is ignored" in check(folder(added_tokens=tokens)).stdout
+
+
+def test_an_added_token_that_is_there_twice_with_other_flags_is_mentioned(folder):
+    tokens, last = added(258)
+    again = dict(tokens[0], rstrip=True)
+    assert "added_tokens[0]: \"<|im_start|>\" is there again with other flags" in check(folder(added_tokens=tokens + [again])).stdout
+    assert "again with" not in check(folder(added_tokens=tokens + [tokens[0]])).stdout
 
 
 def test_a_template_that_refuses_every_chat_is_not_usable_and_the_start_warns(start, folder):

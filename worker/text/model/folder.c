@@ -3,10 +3,10 @@
  * are slices of them. An absent file is not an error. A file that cannot be read or parsed is an
  * error that names the path. Templates are read in the order of transformers, later ones win:
  *
- *   tokenizer_config.json, chat_template.json, chat_templates/default.jinja, chat_template.jinja
+ *   tokenizer_config.json, chat_template.json, FOLDER/default.jinja, chat_template.jinja
  *
- * A template file replaces the default and also the one for tools, which
- * chat_templates/tool_use.jinja may set again.
+ * FOLDER is chat_templates or, since transformers 4.51, additional_chat_templates. A template file
+ * replaces the default and also the one for tools, which FOLDER/tool_use.jinja may set again.
  */
 #include "worker/text/model/folder.h"
 
@@ -62,6 +62,8 @@ static int template_of_config(const struct json *config, const char *file, struc
 {
     const struct json *t = json_get(config, "chat_template");
 
+    if (!json_is_null(t) && !json_is(t, JSON_STRING) && !json_is(t, JSON_ARRAY))
+        return err_set(e, ERR_CONFIG, "%s: chat_template is neither a text nor a list", file);
     if (json_is(t, JSON_STRING)) {
         f->template_default = json_string(t);
         f->template_from = str_cstr(file);
@@ -104,14 +106,18 @@ static int read_templates(struct arena *a, const char *dir, struct folder *f, st
         template_of_config(f->tokenizer_config, "tokenizer_config.json", f, e) != 0 ||
         template_of_config(legacy, "chat_template.json", f, e) != 0 ||
         template_file(a, dir, "chat_templates/default.jinja", &file, e) != 0 ||
+        template_file(a, dir, "additional_chat_templates/default.jinja", &file, e) != 0 ||
         template_file(a, dir, "chat_template.jinja", &file, e) != 0)
         return -1;
+    f->template_json = f->template_default;
     if (file.p) {
         f->template_default = file;
         f->template_from = STR("chat_template.jinja");
         f->template_tools = (struct str){0};
     }
-    return template_file(a, dir, "chat_templates/tool_use.jinja", &f->template_tools, e);
+    if (template_file(a, dir, "chat_templates/tool_use.jinja", &f->template_tools, e) != 0)
+        return -1;
+    return template_file(a, dir, "additional_chat_templates/tool_use.jinja", &f->template_tools, e);
 }
 
 int folder_read(struct arena *a, const char *dir, const char *template_path, struct folder *ret,

@@ -1,7 +1,8 @@
 /*
  * The parsed files of a Hugging Face model folder: the JSON files (each optional except
  * tokenizer.json, which the tokenizer loads itself) and the chat templates. As in transformers,
- * files override tokenizer_config.json: chat_template.jinja and chat_templates/NAME.jinja.
+ * files override tokenizer_config.json: chat_template.jinja and
+ * additional_chat_templates/NAME.jinja.
  */
 #ifndef RG_MODEL_FOLDER_H
 #define RG_MODEL_FOLDER_H
@@ -19,6 +20,7 @@ struct folder {
     struct str template_default; /* absent: no template was found */
     struct str template_tools;   /* template named tool_use; absent: there is none */
     struct str template_from;    /* path of the default template */
+    struct str template_json;    /* the default one that a JSON file has, perhaps replaced */
 };
 
 /* Reads dir into the arena. `template_path` (NULL: none) replaces the folder's templates. Returns

@@ -4,8 +4,9 @@
  *   folder_read       the files' texts                                    (folder.c)
  *   load_tokenizer    tokenizer.json, or the built-in one
  *   load_templates    compiled; one more for requests with tools, if there is one
- *   load_special      bos, eos, ... as the template sees them
- *   load_stops        the ids that end a turn
+ *   special_load      bos, eos, ... as the template sees them             (special_tokens.c)
+ *   folder_check      whether the files agree                             (folder_check.c)
+ *   stops_load        the ids that end a turn                             (special_tokens.c)
  *   load_facts        vocabulary, context length, experts
  *   choose_family     named, or known by its template                     (model_family.c)
  *   choose_parsers    named, the family's, or found by the template's marks
@@ -17,14 +18,18 @@
 
 #include "worker/text/model/model.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/text/model/folder.h"
+#include "worker/text/model/folder_check.h"
 #include "worker/text/model/pictures.h"
 #include "worker/text/model/round_trip.h"
+#include "worker/text/model/special_tokens.h"
 #include "worker/text/model/standin.h"
 #include "worker/text/model/standin_memo.h"
 #include "worker/text/model/tool_images.h"
@@ -76,6 +81,30 @@ static bool is_given(const char *s)
 
 /* --- tokenizer and templates --- */
 
+/* Says which other form of a tokenizer the folder has in place of tokenizer.json. */
+static int fault_no_tokenizer(const char *dir, struct err *e)
+{
+    static const char *const forms[] = {"tokenizer.model", "tekken.json", "tiktoken.model",
+                                        "vocab.json", "vocab.txt"};
+    struct buf path = {0};
+    int rc = -1;
+
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        buf_clear(&path);
+        buf_printf(&path, "%s/%s", dir, forms[i]);
+        buf_add_c(&path, 0);
+        if (access(path.p, F_OK) != 0)
+            continue;
+        rc = err_set(e, ERR_CONFIG,
+                     "%s has %s but no tokenizer.json, the only form that is read: save it with a "
+                     "fast tokenizer of transformers",
+                     dir, forms[i]);
+        break;
+    }
+    buf_done(&path);
+    return rc;
+}
+
 /* Loads the tokenizer. dir NULL: the built-in one. */
 static int load_tokenizer(struct model *m, const char *dir, struct err *e)
 {
@@ -90,7 +119,7 @@ static int load_tokenizer(struct model *m, const char *dir, struct err *e)
     buf_add_c(&path, 0);
     rc = tokenizer_load(path.p, &m->tokenizer, e);
     buf_done(&path);
-    return rc;
+    return rc != 0 && e->sys == ENOENT ? fault_no_tokenizer(dir, e) : rc;
 }
 
 /* Loads the templates of --chat-template or of the folder, or the built-in one without a folder. */
@@ -117,114 +146,19 @@ static int load_templates(struct model *m, const struct model_options *o, const 
     if (f->template_tools.p && template_compile(f->template_tools, "chat template tool_use",
                                                 &m->template_tools, NULL, e) != 0)
         return -1;
+    if (str_starts(source, STR("\xef\xbb\xbf")))
+        buf_puts(&m->warnings,
+                 "the chat template begins with a byte order mark, which becomes part "
+                 "of each prompt\n");
+    if (f->template_json.p && !str_eq(f->template_json, source))
+        buf_printf(&m->warnings,
+                   "chat_template of tokenizer_config.json or chat_template.json is ignored: %.*s "
+                   "has another one\n",
+                   (int)f->template_from.len, f->template_from.p);
     if (is_given(o->dir) && f->template_default.p)
         buf_printf(&m->notes, "chat template from %.*s%s\n", (int)f->template_from.len,
                    f->template_from.p ? f->template_from.p : "",
                    m->template_tools ? ", another one for requests with tools" : "");
-    return 0;
-}
-
-/* --- special tokens --- */
-
-static const char *const special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                            "pad_token", "cls_token", "mask_token"};
-
-/* Returns a token that is given as text or as {"content": text}. */
-static struct str token_text(const struct json *v)
-{
-    return json_is(v, JSON_OBJECT) ? json_string(json_get(v, "content")) : json_string(v);
-}
-
-/* Loads the special tokens: tokenizer_config.json first, then special_tokens_map.json. */
-static void load_special(struct model *m, const struct folder *f)
-{
-    m->special = make_object(&m->arena, ARRAY_LEN(special_names));
-    for (size_t i = 0; i < ARRAY_LEN(special_names); i++) {
-        const struct json *v = json_get(f->tokenizer_config, special_names[i]);
-        struct str text = token_text(v ? v : json_get(f->special_tokens_map, special_names[i]));
-
-        if (text.p)
-            object_put(&m->special, special_names[i], json_make_string(text));
-    }
-}
-
-/* --- ids that end a turn --- */
-
-void model_add_stop(struct model *m, int32_t id)
-{
-    struct stop *at;
-
-    for (size_t i = 0; i < m->n_stops; i++) {
-        if (m->stops[i].id == id)
-            return;
-    }
-    at = arena_alloc(&m->arena, (m->n_stops + 1) * sizeof(*at));
-    if (m->n_stops)
-        memcpy(at, m->stops, m->n_stops * sizeof(*at));
-    at[m->n_stops++] =
-        (struct stop){.id = id, .text = arena_str(&m->arena, tokenizer_text(m->tokenizer, id))};
-    m->stops = at;
-}
-
-/* Adds a stop id of that file. Ids outside of the vocabulary are ignored, which the notes mention.
- */
-static void add_stop(struct model *m, int64_t id, const char *file)
-{
-    if (id >= 0 && id < (int64_t)tokenizer_vocab_size(m->tokenizer))
-        model_add_stop(m, (int32_t)id);
-    else
-        buf_printf(&m->notes, "%s: eos_token_id: %lld is ignored: no token has it\n", file,
-                   (long long)id);
-}
-
-enum { STOP_IDS_MAX = 256 };
-
-/* Adds the ids of the file's "eos_token_id": one id or a list. */
-static int stop_ids_of(struct model *m, const struct json *config, const char *file, struct err *e)
-{
-    const struct json *v = json_get(config, "eos_token_id");
-    bool is_list = json_is(v, JSON_ARRAY);
-    uint32_t n = is_list ? v->n : !json_is_null(v);
-
-    if (n > STOP_IDS_MAX)
-        return err_set(e, ERR_CONFIG, "%s: eos_token_id: %u ids; at most %d are supported", file, n,
-                       STOP_IDS_MAX);
-    for (uint32_t i = 0; i < n; i++) {
-        int64_t id;
-
-        if (json_to_i64(is_list ? &v->items[i] : v, &id) != 0)
-            return err_set(e, ERR_CONFIG,
-                           "%s: eos_token_id is neither an integer nor a list of them", file);
-        add_stop(m, id, file);
-    }
-    return 0;
-}
-
-static void add_stop_text(struct model *m, struct str token)
-{
-    int32_t id = token.p ? tokenizer_id(m->tokenizer, token) : -1;
-
-    if (id >= 0)
-        add_stop(m, id, "");
-}
-
-/* Collects the stop ids from all places that name some. Without a folder the model is built in. */
-static int load_stops(struct model *m, const struct folder *f, bool has_folder, struct err *e)
-{
-    struct str eos = json_string(json_get(&m->special, "eos_token"));
-
-    if (stop_ids_of(m, f->generation_config, "generation_config.json", e) != 0 ||
-        stop_ids_of(m, f->config, "config.json", e) != 0 ||
-        stop_ids_of(m, json_get(f->config, "text_config"), "config.json: text_config", e) != 0)
-        return -1;
-    add_stop_text(m, eos);
-    if (m->n_stops > 0)
-        return 0;
-    add_stop_text(m, STR("<|im_end|>"));
-    add_stop_text(m, STR("<|endoftext|>"));
-    if (has_folder)
-        buf_puts(&m->notes, "no file names a token that ends a turn (eos_token_id, eos_token); "
-                            "<|im_end|> and <|endoftext|> do, if the tokenizer has them\n");
     return 0;
 }
 
@@ -455,8 +389,8 @@ static int load_model_folder(struct model *m, const struct model_options *o, str
                     &f, e) != 0 ||
         load_tokenizer(m, dir, e) != 0 || load_templates(m, o, &f, e) != 0)
         return -1;
-    load_special(m, &f);
-    if (load_stops(m, &f, dir != NULL, e) != 0)
+    if (special_load(m, &f, e) != 0 || folder_check(m, &f, e) != 0 ||
+        stops_load(m, &f, dir != NULL, e) != 0)
         return -1;
     load_facts(m, o, &f);
     pictures_load(m, &f);

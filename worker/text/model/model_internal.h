@@ -138,6 +138,12 @@ struct rendering {
 int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
                struct err *e);
 
+/* Names of the special tokens that every template can read. */
+extern const char *const special_names[7];
+
+/* Returns a token that is given as text or as {"content": text}; absent for other values. */
+struct str token_text(const struct json *v);
+
 /* Adds a stop id, unless the model has it. */
 void model_add_stop(struct model *m, int32_t id);
 

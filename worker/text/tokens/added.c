@@ -28,7 +28,7 @@ const struct added_token *added_by_id(const struct added *a, int32_t id)
     return at ? &a->list.at[at - 1] : NULL;
 }
 
-static bool same_entry(const struct added_token *x, const struct added_token *y)
+bool added_same(const struct added_token *x, const struct added_token *y)
 {
     return str_eq(x->content, y->content) && x->special == y->special &&
            x->single_word == y->single_word && x->lstrip == y->lstrip && x->rstrip == y->rstrip &&
@@ -121,7 +121,7 @@ int added_init(struct added *a, const struct added_token *entries, size_t n,
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const struct added_token *known = added_by_content(a, entries[i].content);
 
-        if (entries[i].content.len == 0 || (known && same_entry(known, &entries[i])))
+        if (entries[i].content.len == 0 || (known && added_same(known, &entries[i])))
             continue;
         rc = put_entry(a, &entries[i], vocab, e);
     }

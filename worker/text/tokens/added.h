@@ -52,6 +52,9 @@ int added_init(struct added *a, const struct added_token *entries, size_t n,
                const struct vocab *vocab, struct err *e);
 void added_done(struct added *a);
 
+/* Reports whether two entries have the same content and flags. */
+bool added_same(const struct added_token *x, const struct added_token *y);
+
 /* Returns the token with this id or content, or NULL. */
 const struct added_token *added_by_id(const struct added *a, int32_t id);
 const struct added_token *added_by_content(const struct added *a, struct str content);

@@ -101,6 +101,11 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
     return added && added->special;
 }
 
+const struct added_token *tokenizer_added_of(const struct tokenizer *t, int32_t id)
+{
+    return added_by_id(&t->added, id);
+}
+
 bool tokenizer_is_added(const struct tokenizer *t, int32_t id)
 {
     return added_by_id(&t->added, id) != NULL;

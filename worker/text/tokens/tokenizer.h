@@ -89,6 +89,9 @@ bool tokenizer_is_added(const struct tokenizer *t, int32_t id);
  * and none is an added token. Returns 0 if decoding is not byte-level. */
 size_t tokenizer_plain(const struct tokenizer *t, const int32_t *ids, size_t n);
 
+/* Returns the added token of this id, or NULL. */
+const struct added_token *tokenizer_added_of(const struct tokenizer *t, int32_t id);
+
 /* Return the number of added tokens, and each in the order of the file (without duplicates). */
 size_t tokenizer_added_count(const struct tokenizer *t);
 const struct added_token *tokenizer_added(const struct tokenizer *t, size_t i);

@@ -305,6 +305,22 @@ static int load_patterns(struct tokenizer *t, struct err *e)
     return rc;
 }
 
+/* Notes the first content that entries with different flags have. */
+static void note_twice(struct tokenizer *t, const struct added_token *entries, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct added_token *known = added_by_content(&t->added, entries[i].content);
+
+        if (!known || added_same(known, &entries[i]))
+            continue;
+        buf_printf(&t->note,
+                   "added_tokens[%zu]: \"%.*s\" is there again with other flags: the last ones "
+                   "count, and versions of the reference library differ\n",
+                   i, (int)MIN_OF(known->content.len, (size_t)40), known->content.p);
+        return;
+    }
+}
+
 /* Notes the first entry whose id differs from its id in the file. Like the reference library,
  * added_init chooses the ids. */
 static void note_other_ids(struct tokenizer *t, const struct added_token *entries, size_t n)
@@ -342,6 +358,8 @@ static int load_added(struct tokenizer *t, const struct json *list, struct err *
         rc = added_init(&t->added, entries, list->n, &t->vocab, e);
     if (rc == 0)
         note_other_ids(t, entries, list->n);
+    if (rc == 0)
+        note_twice(t, entries, list->n);
     free(entries);
     return rc == 0 ? load_patterns(t, e) : -1;
 }
