@@ -454,16 +454,34 @@ static int find_digits(double d, char digits[static 20], int *point)
     return n;
 }
 
+/* Increases the last digit of "1.25e+20". Digits are all 9 only in numbers that read back. */
+static void increase_last_digit(char *text)
+{
+    for (char *p = strchr(text, 'e'); p-- > text;) {
+        if (*p == '9')
+            *p = '0';
+        else if (*p != '.') {
+            ++*p;
+            return;
+        }
+    }
+}
+
 /* Like find_digits, for any double, but slower. A subnormal number may have fewer than 15 digits.
  */
 static int find_digits_by_text(double d, char digits[static 20], int *point)
 {
     char text[40];
-    int n = 0;
+    int n = 0, exponent;
+    bool power = frexp(d, &exponent) == 0.5;
 
     for (int precision = d < DBL_MIN ? 1 : 15; precision <= 17; precision++) {
         (void)snprintf(text, sizeof(text), "%.*e", precision - 1, d);
         if (strtod(text, NULL) == d)
+            break;
+        if (power)
+            increase_last_digit(text);
+        if (power && strtod(text, NULL) == d)
             break;
     }
     for (const char *p = text; *p != 'e'; p++) {

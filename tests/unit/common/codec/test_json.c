@@ -409,6 +409,8 @@ TEST(json, doubles_are_written_as_python_does)
     assert_repr(2e-44, "2e-44");
     assert_repr(0x1p-1, "0.5");
     assert_repr(0x1p-24, "5.960464477539063e-08");
+    assert_repr(0x1p182, "6.129982163463556e+54");
+    assert_repr(0x1p-44, "5.684341886080802e-14");
     assert_repr(0x1.fffffffffffffp-2, "0.49999999999999994");
     assert_repr(-(double)0.1F, "-0.10000000149011612");
     assert_repr(1e-9, "1e-09");
