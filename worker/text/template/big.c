@@ -9,6 +9,7 @@
 
 #include "worker/text/template/big.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -321,4 +322,47 @@ void big_divmod(struct arena *a, const struct big *x, const struct big *y, const
     memcpy(signed_rest->at, rest->at, rest->n * sizeof(rest->at[0]));
     signed_rest->negative = y->negative;
     *r = big_trim(signed_rest);
+}
+
+/* Returns the number of bits of the magnitude, as a fraction. */
+static double bits_of(const struct big *b)
+{
+    double top = b->at[b->n - 1] + (b->n > 1 ? b->at[b->n - 2] / (double)BIG_BASE : 0);
+
+    return log2(top) + (b->n - 1) * log2(BIG_BASE);
+}
+
+/* Returns the magnitude times 2^shift; NULL if that is too large. A negative shift counts as 0. */
+static const struct big *shift_left(struct arena *a, const struct big *b, int shift)
+{
+    struct big *copy = arena_alloc(a, sizeof(*b) + b->n * sizeof(b->at[0]));
+
+    memcpy(copy, b, sizeof(*b) + b->n * sizeof(b->at[0]));
+    copy->negative = false;
+    for (b = copy; shift > 0 && b; shift -= 1000)
+        b = big_mul(a, b, big_from_double(a, ldexp(1, MIN_OF(shift, 1000))));
+    return b;
+}
+
+/* The quotient of the shifted magnitudes has 56 to 59 bits. A bit for the remainder makes the
+ * conversion to 53 bits round as if it saw the whole quotient. */
+double big_ratio(struct arena *a, const struct big *x, const struct big *y)
+{
+    double sign = x->negative != y->negative ? -1 : 1;
+    const struct big *q, *rest;
+    int64_t bits = 0;
+    int shift;
+
+    if (x->n == 0)
+        return 0 * sign;
+    shift = 57 - (int)floor(bits_of(x) - bits_of(y));
+    if (shift > 1150 || shift < -1000)
+        return sign * (shift > 0 ? 0 : HUGE_VAL);
+    x = shift_left(a, x, shift);
+    y = shift_left(a, y, -shift);
+    if (!x || !y)
+        return sign * HUGE_VAL;
+    big_divmod(a, x, y, &q, &rest);
+    (void)big_to_i64(q, &bits);
+    return sign * ldexp((double)(bits | (rest->n > 0)), -shift);
 }

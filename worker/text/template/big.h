@@ -33,6 +33,10 @@ const struct big *big_from_double(struct arena *a, double d);
 /* Returns true and *ret if the number fits. */
 bool big_to_i64(const struct big *b, int64_t *ret);
 double big_to_double(const struct big *b);
+
+/* Computes x / y, rounded once, as Python divides integers; infinite if it is too large. y must not
+ * be zero. */
+double big_ratio(struct arena *a, const struct big *x, const struct big *y);
 void big_print(struct buf *out, const struct big *b);
 
 /* Appends the digits without a sign. base is 2, 8, 10 or 16. */

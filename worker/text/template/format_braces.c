@@ -163,7 +163,7 @@ static bool convert_value(struct braces *b, struct value *v, char how)
         return true;
     if (!strchr("sra", how))
         return fail_format(b, "Unknown conversion specifier");
-    ok = how == 's' ? print_str(b->r, &text, *v) : print_repr(b->r, &text, *v);
+    ok = print_converted(b->r, &text, *v, how);
     *v = run_take_text(b->r, &text);
     return ok && v->t != V_ERR;
 }

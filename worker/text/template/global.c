@@ -88,7 +88,11 @@ static struct dict *make_dict(struct template_run *r, struct value *a)
         (void)run_fail(r, "TypeError", "dict expected at most 1 argument, got %u", pos->n);
         return NULL;
     }
-    if (pos->n == 1 && (pos->at[0].t == V_DICT || pos->at[0].t == V_NS)) {
+    if (pos->n == 1 && pos->at[0].t == V_UNDEF) {
+        (void)run_undefined(r, pos->at[0]);
+        return NULL;
+    }
+    if (pos->n == 1 && pos->at[0].t == V_DICT) {
         struct dict *from = dict_need(r->a, pos->at[0].dict);
 
         for (uint32_t i = 0; i < from->n && run_spend(r, 1); i++)

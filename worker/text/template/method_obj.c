@@ -145,7 +145,7 @@ static struct value m_conjugate(struct template_run *r, struct value self, struc
 {
     (void)r;
     (void)a;
-    return self;
+    return self.t == V_BOOL ? v_int(self.i) : self;
 }
 
 const struct method number_methods[] = {

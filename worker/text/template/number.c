@@ -179,6 +179,20 @@ static struct value int_power(struct template_run *r, struct value x, struct val
     return number_of_big(r, result);
 }
 
+/* Divides to a float. The shifted numbers have at most some 40 limbs more. */
+static struct value divide_bigs(struct template_run *r, const struct big *x, const struct big *y)
+{
+    uint64_t n = MAX_OF(x->n, y->n) + 40;
+    double d;
+
+    if (!run_spend(r, n * n) || !run_room(r, n * n * 32 * sizeof(uint32_t)))
+        return v_err();
+    d = big_ratio(r->a, x, y);
+    if (isinf(d))
+        return run_fail(r, "OverflowError", "integer division result too large for a float");
+    return v_float(d);
+}
+
 /* Computes with integers of which one, or the result, is beyond 64 bits. True division returns a
  * float. */
 static struct value big_binary(struct template_run *r, char op, struct value x, struct value y)
@@ -201,7 +215,7 @@ static struct value big_binary(struct template_run *r, char op, struct value x, 
     if (by->n == 0)
         return run_fail(r, "ZeroDivisionError", "division by zero");
     if (op == '/')
-        return v_float(number_to_double(x) / number_to_double(y));
+        return divide_bigs(r, bx, by);
     if (bx->n + by->n + 1 > BIG_DIGITS_MAX)
         return run_fail(r, "OverflowError", "the integer is too large");
     if (!run_spend(r, (uint64_t)bx->n * (by->n + 4) * 30) ||
@@ -209,6 +223,12 @@ static struct value big_binary(struct template_run *r, char op, struct value x, 
         return v_err();
     big_divmod(r->a, bx, by, &q, &m);
     return number_of_big(r, op == '%' ? m : q);
+}
+
+/* Reports whether every integer up to this one is a double, so that a quotient is rounded once. */
+static bool fits_double(int64_t v)
+{
+    return v >= -(INT64_C(1) << 53) && v <= INT64_C(1) << 53;
 }
 
 /* Division of INT64_MIN by -1 overflows, so y = -1 uses big integers. */
@@ -238,6 +258,8 @@ struct value number_binary(struct template_run *r, char op, struct value x, stru
     default:
         if (y.i == 0)
             return run_fail(r, "ZeroDivisionError", "division by zero");
+        if (op == '/' && (!fits_double(x.i) || !fits_double(y.i)))
+            break;
         if (op == '/')
             return v_float((double)x.i / (double)y.i);
         if (y.i == -1)

@@ -402,3 +402,27 @@ bool print_json(struct template_run *r, struct buf *out, struct value v,
 {
     return dump_value(r, out, v, o, 0);
 }
+
+/* ascii() is repr() with escapes for all characters beyond ASCII. */
+bool print_converted(struct template_run *r, struct buf *out, struct value v, char how)
+{
+    struct buf text = {0};
+    struct str s;
+    bool ok;
+
+    if (how == 's')
+        return print_str(r, out, v);
+    ok = print_repr(r, how == 'a' ? &text : out, v);
+    s = buf_str(&text);
+    ok = ok && run_spend_text(r, s.len * 4, out->len);
+    for (size_t at = 0; ok && at < s.len;) {
+        uint32_t cp = pystr_next(s, &at);
+
+        if (cp < 0x80)
+            buf_add_c(out, (char)cp);
+        else
+            buf_printf(out, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    }
+    buf_done(&text);
+    return ok;
+}

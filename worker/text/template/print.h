@@ -11,6 +11,9 @@
 bool print_str(struct template_run *r, struct buf *out, struct value v);
 bool print_repr(struct template_run *r, struct buf *out, struct value v);
 
+/* Appends str(v) for 's', repr(v) for 'r', and ascii(v) for 'a'. */
+bool print_converted(struct template_run *r, struct buf *out, struct value v, char how);
+
 struct dump_options {
     struct str indent; /* absent: one line */
     struct str item_separator, key_separator;

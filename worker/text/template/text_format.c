@@ -333,7 +333,7 @@ static struct value percent_value(const struct percent *p, struct value v, char 
     struct buf text = {0};
 
     if (*type == 's' || *type == 'r' || *type == 'a') {
-        bool ok = *type == 's' ? print_str(r, &text, v) : print_repr(r, &text, v);
+        bool ok = print_converted(r, &text, v, *type);
         struct value t = run_take_text(r, &text);
 
         if (p->html && *type == 's' && v.t == V_STR)
