@@ -83,8 +83,9 @@ static int check_choice(const struct input_rule *in, const struct json *v, struc
 static int check_switch(const struct input_rule *in, const struct json *v, struct err *e)
 {
     static const char *const words[] = {"on", "off", "true", "false", "1", "0", ""};
+    struct str text = json_text(v);
 
-    return json_is(v, JSON_BOOL) || str_is_one_of(json_text(v), words, ARRAY_LEN(words))
+    return json_is(v, JSON_BOOL) || (text.p && str_is_one_of(text, words, ARRAY_LEN(words)))
                ? 0
                : field_bad(in->name, v, "on or off", e);
 }
