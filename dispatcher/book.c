@@ -480,11 +480,10 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
 }
 
 /* Reports whether the record is about this group, and not about an earlier or later group with the
- * same id. A record without the time of submission comes from an older program, and counts for the
- * group that has the id. */
+ * same id. */
 static bool is_about_group(const struct group *g, const struct json *r)
 {
-    return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);
+    return g && record_submitted(r) == g->submitted_at_ms;
 }
 
 /* Finds a removed group that the record is about. The map has the newest group of an id. NULL: that

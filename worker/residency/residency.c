@@ -138,17 +138,13 @@ static uint64_t high_water(const struct residency *r)
     return r->limit - r->limit / 16;
 }
 
-/* Evicts a few sessions if memory exceeds the high water. Returns the number of steps; EVICT_STEP:
- * more may be possible. */
-static size_t make_room(struct residency *r)
+/* Evicts a few sessions if memory exceeds the high water. */
+static void make_room(struct residency *r)
 {
-    size_t n;
-
     if (!r->limit || held(r) < high_water(r))
-        return 0;
-    n = evict_some(r);
+        return;
+    (void)evict_some(r);
     count_moves(r);
-    return n;
 }
 
 /* Records of a session, copied out of the journal. */
