@@ -88,6 +88,9 @@ struct dialect {
     void (*error)(const struct err *e, struct str request_id, struct buf *out);
 };
 
+extern const struct dialect dialect_chat, dialect_messages, dialect_count_tokens, dialect_responses,
+    dialect_completions;
+
 struct dialect_writer {
     const struct answer_sink *sink; /* call with ctx = this writer */
 };

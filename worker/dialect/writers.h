@@ -28,9 +28,6 @@ struct writer {
     bool begun;              /* the head was received */
 };
 
-extern const struct dialect dialect_chat, dialect_messages, dialect_count_tokens, dialect_responses,
-    dialect_completions;
-
 /* The dialects' functions dialect.writer. */
 struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
                                        const struct json *body, struct buf *out);

@@ -11,7 +11,6 @@
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/image_lifts.h"
 #include "worker/dialect/request_members.h"
-#include "worker/dialect/writers.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/known_bodies.h"
 #include "worker/plane/call/call_env.h"
