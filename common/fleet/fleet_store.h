@@ -227,11 +227,12 @@ struct store {
     const struct store_kind *kind;
 };
 
-/* Makes the caller the owner under a new epoch: above the stored one, `known`, each `seen` that was
- * told, and the store's clock in ms. A `seen` that is a day ahead of that clock raises no epoch. If
- * the store has a replica, it has the claim, too, before the answer. Only the node of the block
- * makes a first entry, which is whole: such a node has no records yet. A place that is not whole is
- * claimed by its owner alone, or with `incomplete`. If `known` is newer than the claim that the
+/* Makes the caller the owner under a new epoch: above the stored one, `known`, each `seen` that
+ * was told, and the store's clock in ms. A `seen` that is a day ahead of that clock raises no
+ * epoch. How far above depends on the server, so that two of them hardly ever give the same epoch.
+ * If the store has a replica, it has the claim, too, before the answer. Only the node of the block
+ * makes a first entry, which is whole: such a node has no records yet. A place that is not whole
+ * is claimed by its owner alone, or with `incomplete`. If `known` is newer than the claim that the
  * entry stems from, or there is no entry, the claim succeeds whatever the beat and the owner are,
  * and the place is not whole afterwards. */
 static inline void store_claim(struct store *s, const struct store_claim *claim,

@@ -924,6 +924,21 @@ def test_a_claim_without_records_at_another_server_is_in_doubt(successors):
         assert claim("b")["doubt"] == 0
 
 
+def test_two_servers_give_no_epoch_twice(tmp_path):
+    """A claim that a failover loses must not have the epoch of a claim at the next server, also while epochs are ahead of both clocks."""
+    with Server(tmp_path / "one", "--enable-debug-command", "yes") as one, Server(tmp_path / "two", "--enable-debug-command", "yes") as two:
+        two.follow(one)
+        with Driver(one.url()) as a:
+            first = a.claim(7, "z", known=(1 << 44))
+            two.ask("REPLICAOF", "NO", "ONE")
+            while len({s.ask("INFO", "replication")["master_replid"][:2] for s in (one, two)}) == 1:
+                two.ask("DEBUG", "CHANGE-REPL-ID")
+            with Driver(two.url()) as b:
+                assert b.claim(7, "z", known=1)["epoch"] == first["epoch"]
+                e = [d.claim(7, name, beat=first["beat"], incomplete=True)["epoch"] for d, name in ((a, "a"), (b, "b"))]
+                assert b.append(7, e[0], ["s", 0, 0, "r0"])["verdict"] == "fenced", e
+
+
 def test_a_claim_that_the_store_has_forgotten_before_all_was_read_is_in_doubt(successors):
     """Its owner may have read what other servers had, or not. An emptied store lacks sessions that it has never heard of, too."""
     def find(place):
