@@ -467,5 +467,7 @@ const struct dialect dialect_messages = {.name = "messages",
                                          .error = anthropic_write_error};
 
 /* `.writer` is NULL: a token count is no model answer; api_call_count writes it. */
-const struct dialect dialect_count_tokens = {
-    .name = "count_tokens", .parse = count_parse, .error = anthropic_write_error};
+const struct dialect dialect_count_tokens = {.name = "count_tokens",
+                                             .members = IN_MESSAGES,
+                                             .parse = count_parse,
+                                             .error = anthropic_write_error};
