@@ -356,9 +356,14 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
 
     if (field_kind(body, "functions", JSON_ARRAY, &list, e))
         return -1;
-    if (!list || req->chat->tools)
+    if (req->chat->tools) {
+        if (list)
+            request_add_skipped(a, "", STR("functions"), req);
+        if (!json_is_null(choice))
+            request_add_skipped(a, "", STR("function_call"), req);
         return 0;
-    for (uint32_t i = 0; i < list->n; i++) {
+    }
+    for (uint32_t i = 0; list && i < list->n; i++) {
         const struct json *f = &list->items[i];
         struct str name = json_string(json_get(f, "name"));
 
@@ -368,7 +373,8 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
     }
     if (tools.all.n)
         req->callable = req->chat->tools = json_keep(a, tools.all);
-    req->parallel_tool_calls = false;
+    if (list)
+        req->parallel_tool_calls = false;
     if (json_is_null(choice) || str_eq_c(json_string(choice), "auto"))
         return 0;
     req->tool_choice = str_eq_c(json_string(choice), "none") ? CHOICE_NONE : CHOICE_FUNCTION;

@@ -185,6 +185,9 @@ def test_members_of_tools_and_formats_without_effect_are_dropped(start):
 
 def test_a_choice_of_a_tool_that_is_not_given_is_dropped(start):
     gateway = start(engine="builtin:echo", workers=1)
+    function = {"name": "f", "parameters": {}}
+    sid = ask(gateway, "chat", {"tools": [{"type": "function", "function": function}], "functions": [function], "function_call": "auto"})
+    assert generated(gateway, sid)[0]["dropped_fields"] == ["functions", "function_call"]
     for known in ([], [flat()]):
         choice = {"type": "allowed_tools", "mode": "auto", "tools": [*known, {"type": "function", "name": "typo"}]}
         sid = ask(gateway, "responses", {"tools": [flat()], "tool_choice": choice})
