@@ -11,12 +11,21 @@
 #include "worker/text/model/folder.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 #include "common/base/buf.h"
 #include "common/codec/utf8.h"
 #include "common/os/file.h"
 
 enum { FILE_MAX = 64 << 20 };
+
+/* Reports whether the path is a link. Downloaded folders link to a folder that may be missing. */
+static bool is_link(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
 
 /* Reads the file into the arena. *ret is absent if the file does not exist. */
 static int read_text_file(struct arena *a, const char *path, struct str *ret, struct err *e)
@@ -31,10 +40,12 @@ static int read_text_file(struct arena *a, const char *path, struct str *ret, st
                      utf8_valid_len(buf_str(&file)));
     else if (rc == 0)
         *ret = arena_str(a, buf_str(&file));
-    else if (why.sys == ENOENT || why.sys == ENOTDIR)
-        rc = 0;
-    else
+    else if (why.sys != ENOENT && why.sys != ENOTDIR)
         *e = why;
+    else if (is_link(path))
+        rc = err_set(e, ERR_IO, "%s is a link to a file that does not exist", path);
+    else
+        rc = 0;
     buf_done(&file);
     return rc;
 }
