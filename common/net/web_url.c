@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/codec/utf8.h"
+#include "common/net/url.h"
 
 enum { LABEL_MAX = 63 };
 
@@ -91,28 +92,15 @@ static bool copy_host(struct str host, struct web_url *u)
 
 const char *web_authority_parse(struct str text, struct web_url *u)
 {
-    size_t end = str_find(text, STR(":"), 0);
-    struct str host, port;
-    uint64_t n;
+    struct str host;
+    const char *fault;
 
     u->authority = text;
-    u->bracketed = text.len > 0 && text.p[0] == '[';
-    if (u->bracketed) {
-        end = str_find(text, STR("]"), 0);
-        if (end == SIZE_MAX)
-            return "its host has no \"]\"";
-        host = str_sub(text, 1, end - 1);
-        port = str_sub(text, end + 1, text.len);
-    } else {
-        host = str_sub(text, 0, end == SIZE_MAX ? text.len : end);
-        port = str_sub(text, host.len, text.len);
-    }
+    u->bracketed = str_starts(text, STR("["));
     u->port = 0;
-    if (port.len > 0) {
-        if (port.p[0] != ':' || str_to_u64(str_sub(port, 1, port.len), 65535, &n) != 0 || n == 0)
-            return "its port is none";
-        u->port = (uint16_t)n;
-    }
+    fault = url_read_host(text, &host, &u->port);
+    if (fault)
+        return fault;
     if (!copy_host(host, u))
         return "it has no host, or one that is too long";
     return check_host(u);
