@@ -455,54 +455,49 @@ static struct aside *aside_start(struct remote *r, const struct http_request *q,
     return a;
 }
 
+/* Sends a GET that belongs to no session. */
+static struct aside *get_aside(struct remote *r, const char *path, uint64_t timeout_ms,
+                               const struct aside *like)
+{
+    struct http_request h = {
+        .method = "GET", .path = str_cstr(path), .total_timeout_ms = timeout_ms};
+    struct buf headers = {0};
+    struct aside *a;
+
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.headers = buf_str(&headers);
+    a = aside_start(r, &h, like);
+    buf_done(&headers);
+    return a;
+}
+
 static void ask_info(struct remote *r)
 {
     const struct aside *a;
-    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
-    struct buf headers = {0};
 
     LIST_EACH(&r->asides, a, struct aside, item) {
         if (a->info)
             return; /* requested, not answered yet */
     }
-    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
-    h.path = str_cstr(r->wire->info);
-    h.headers = buf_str(&headers);
-    (void)aside_start(r, &h, &(struct aside){.info = true});
-    buf_done(&headers);
+    (void)get_aside(r, r->wire->info, r->options->health_timeout_ms, &(struct aside){.info = true});
 }
 
 static struct aside *ask_weights(struct remote *r, void (*told)(void *ctx, struct str version),
                                  void *ctx)
 {
-    struct http_request h = {.method = "GET", .total_timeout_ms = WEIGHTS_TIMEOUT_MS};
-    struct buf headers = {0};
-    struct aside *a;
-
-    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
-    h.path = str_cstr(r->wire->weights);
-    h.headers = buf_str(&headers);
-    a = aside_start(r, &h, &(struct aside){.weights = told, .ctx = ctx});
-    buf_done(&headers);
-    return a;
+    return get_aside(r, r->wire->weights, WEIGHTS_TIMEOUT_MS,
+                     &(struct aside){.weights = told, .ctx = ctx});
 }
 
 static void ask_kv(struct remote *r, void (*told)(void *ctx, const struct engine_kv *kv), void *ctx)
 {
-    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
-    struct buf headers = {0};
-
     if (!r->wire->kv) {
         take_kv(r, 0, NULL, told, ctx);
         return;
     }
-    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
-    h.path = str_cstr(r->wire->kv);
-    h.headers = buf_str(&headers);
-    (void)aside_start(
-        r, &h,
+    (void)get_aside(
+        r, r->wire->kv, r->options->health_timeout_ms,
         &(struct aside){.kv = told, .kv_text = mem_zalloc(sizeof(struct kv_told)), .ctx = ctx});
-    buf_done(&headers);
 }
 
 static void kv_waited(struct remote *r)
@@ -532,14 +527,7 @@ void remote_look_at_kv(void *replica, void (*told)(void *ctx, const struct engin
 
 static void ask_version(struct remote *r)
 {
-    struct http_request h = {.method = "GET", .total_timeout_ms = WEIGHTS_TIMEOUT_MS};
-    struct buf headers = {0};
-
-    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
-    h.path = str_cstr(r->wire->version);
-    h.headers = buf_str(&headers);
-    (void)aside_start(r, &h, &(struct aside){.version = true});
-    buf_done(&headers);
+    (void)get_aside(r, r->wire->version, WEIGHTS_TIMEOUT_MS, &(struct aside){.version = true});
 }
 
 /* The request about the front follows, because its probe needs to know whether versions are
@@ -634,14 +622,9 @@ void remote_end_session(void *replica, struct str session_id)
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx)
 {
     struct remote *r = replica;
-    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
-    struct buf headers = {0};
 
-    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
-    h.path = STR("/health");
-    h.headers = buf_str(&headers);
-    (void)aside_start(r, &h, &(struct aside){.answer = answer, .ctx = ctx});
-    buf_done(&headers);
+    (void)get_aside(r, "/health", r->options->health_timeout_ms,
+                    &(struct aside){.answer = answer, .ctx = ctx});
 }
 
 /* Prepares the body. A long one that the caller keeps is sent from where it is, after its first
