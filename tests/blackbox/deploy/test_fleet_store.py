@@ -651,7 +651,7 @@ def test_a_claim_is_on_a_replica_before_its_answer(tmp_path):
         assert two.ask("HGET", "rg:test:place:{7}", "epoch") == str(e)
         two.process.send_signal(signal.SIGSTOP)
         claim = d.later("claim", place=7, block=0, me="a", beat=2, known=0, reads=0)
-        assert d.renew("a", [7, e, False, 0])["verdict"] == "done" and not d.answered    # not delayed by the claim
+        assert d.read(7, "s")["verdict"] == "done" and not d.answered    # not delayed by the claim
         a = claim()
         assert a["verdict"] == "lost" and "no replica" in a["why"]
 
