@@ -41,8 +41,6 @@ extern const struct dialect dialect_compact;
 /* Reports whether the request's last item asks for a compaction. */
 bool responses_compacts(const struct json *body);
 
-/* Returns the content of a compaction item with this summary, in the arena. */
-struct str compaction_seal(struct arena *a, struct str summary);
 /* Returns the summary of a compaction's answer. */
 struct str compaction_summary(const struct json *message);
 /* Returns the summary of a compaction item's content, in the arena. Absent: the gateway did not

@@ -128,7 +128,8 @@ struct str compaction_summary(const struct json *message)
     return text_blank(text) ? STR("(No summary was written.)") : text;
 }
 
-struct str compaction_seal(struct arena *a, struct str summary)
+/* Returns the content of a compaction item with this summary, in the arena. */
+static struct str compaction_seal(struct arena *a, struct str summary)
 {
     size_t head = strlen(seal), n = base64_encoded_len(summary.len);
     char *p = arena_alloc(a, head + n);

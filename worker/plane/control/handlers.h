@@ -79,10 +79,6 @@ void control_reward(struct service_request *r);
 void control_complete(struct service_request *r);
 void control_abort(struct service_request *r);
 
-/* Answers a request, as a task, when all that its session has is durable. `status` points to the
- * status: 200, with {"status":"ok"}, or 204. */
-MAY_PAUSE void control_answer_durable(struct answering *a, void *status);
-
 /* Waits until all that the request's session has is durable. Returns -1 with ERR_CANCELLED, or the
  * error of the records. */
 MAY_PAUSE int control_await_durable(struct answering *a, struct err *e);
@@ -176,10 +172,6 @@ enum { SIBLINGS_MAX = 512 };
  * node owns and no worker serves now. Returns their number. They ascend. `ret` has space for
  * SIBLINGS_MAX. */
 size_t siblings_list(const struct heritage *h, uint32_t *ret);
-
-/* Returns the number of places that no node owns now, and their indexes, which are valid until the
- * next call. Only in a fleet. */
-size_t siblings_unowned(const struct heritage *h, const uint32_t **ret);
 
 /* Reports whether a worker of this node serves the index now. */
 bool siblings_serve(const struct heritage *h, uint32_t index);

@@ -177,7 +177,9 @@ int control_await_durable(struct answering *a, struct err *e)
     return await_durable(a->request.service, &durable, e);
 }
 
-void control_answer_durable(struct answering *a, void *status)
+/* Answers a request, as a task, when all that its session has is durable. `status` points to the
+ * status: 200, with {"status":"ok"}, or 204. */
+MAY_PAUSE static void control_answer_durable(struct answering *a, void *status)
 {
     struct err e = {0};
 

@@ -198,15 +198,9 @@ static const struct owners *read_owners(const struct place_table *t)
     return &seen;
 }
 
-size_t siblings_unowned(const struct heritage *h, const uint32_t **ret)
-{
-    const struct owners *o = read_owners(h->fleet);
-
-    *ret = o->unowned.at;
-    return o->unowned.n;
-}
-
-bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret)
+/* Finds the next other node from slot *at on that must be asked, and advances *at beyond it: one
+ * that is up, or drains or is lost and still owns places. False: there is no further one. */
+static bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret)
 {
     while (h->fleet && *at < FLEET_NODES_MAX) {
         uint32_t slot = (*at)++;
@@ -523,12 +517,11 @@ static void ask_workers(struct siblings *s, const struct sibling_question *q,
 
 static void ask_nodes(struct siblings *s, const struct sibling_question *q, struct sibling_round *r)
 {
-    const uint32_t *unowned;
-    size_t n = !q->living && s->h->fleet ? siblings_unowned(s->h, &unowned) : 0;
+    const struct owners *o = s->h->fleet && !q->living ? read_owners(s->h->fleet) : NULL;
     struct fleet_node node;
 
-    for (size_t i = 0; i < n; i++)
-        ask_nobody(s, unowned[i], r);
+    for (size_t i = 0; o && i < o->unowned.n; i++)
+        ask_nobody(s, o->unowned.at[i], r);
     for (uint32_t at = 0; siblings_next_node(s->h, &at, &node);) {
         if (q->living && node.state == FLEET_LOST)
             continue;

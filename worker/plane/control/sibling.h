@@ -54,10 +54,6 @@ struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct 
 struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
                                     const struct sibling_question *q, http_fetch_fn fn, void *ctx);
 
-/* Finds the next other node from slot *at on that must be asked, and advances *at beyond it: one
- * that is up, or drains or is lost and still owns places. False: there is no further one. */
-bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret);
-
 /* Receivers that did not answer 2xx. */
 struct siblings_missing {
     size_t workers, nodes;
