@@ -268,6 +268,12 @@ bool model_renders_all(const struct model *m)
     return false;
 }
 
+bool model_is_slow(const struct model *m)
+{
+    (void)m;
+    return false;
+}
+
 void model_scratch_limit(struct model_scratch *s, uint32_t max_ids)
 {
     (void)s, (void)max_ids;

@@ -70,6 +70,19 @@ def test_a_request_that_never_ends_fails_and_the_next_one_does_not(start, folder
     assert chat(gateway, sid, messages=hi).status == 200
 
 
+def test_helpers_render_after_a_short_text_took_long(start, folder):
+    """Else each such request would hold the loop for as long as a template may take."""
+    much = "{% if messages|length > 30 %}{% for i in range(999) %}{% for j in range(999) %}{% endfor %}{% endfor %}{% endif %}"
+    gateway = start(workers=1, engine="builtin:echo", model=folder(much + CHATML))
+
+    def jobs(n):
+        before = gateway.metrics()["rollgate_helper_work_seconds_count"]
+        sid = gateway.post("/sessions").json()["session_id"]
+        assert chat(gateway, sid, messages=[{"role": "user", "content": "hi"}] * n).status == 200
+        return gateway.metrics()["rollgate_helper_work_seconds_count"] - before
+    assert [jobs(1), jobs(30), jobs(31), jobs(31), jobs(1)] == [0, 0, 0, 1, 1]
+
+
 def test_rules_that_double_the_text_fail_the_request(start, folder):
     gateway = start(workers=1, engine="builtin:echo",
                     model=folder(normalizer={"type": "Sequence", "normalizers": [DOUBLE] * 34}))

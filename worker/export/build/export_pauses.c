@@ -6,6 +6,7 @@
 #include "worker/export/build/export_format.h"
 #include "worker/session/store/recall.h"
 #include "worker/session/store/session.h"
+#include "worker/text/model/model.h"
 
 /* A trajectory with more tokens than HELPED_TOKENS (a millisecond of encoding) is work for a helper
  * thread. With more than LONG_TOKENS it is long work there. */
@@ -39,10 +40,11 @@ static int run_work(void *export, void *tools, struct err *e)
 
 bool export_offload(struct export *x, export_work_fn fn)
 {
+    bool slow = x->input.model && model_is_slow(x->input.model);
     struct task_work w = {.fn = run_work,
                           .ctx = x,
                           .lane = session_id(x->session),
-                          .is_short = x->t.total <= HELPED_TOKENS,
+                          .is_short = x->t.total <= HELPED_TOKENS && !slow,
                           .is_long = x->t.total > LONG_TOKENS};
 
     x->work = fn;

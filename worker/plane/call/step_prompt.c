@@ -64,7 +64,7 @@ int call_render_prompt(struct model_call *t)
     struct task_work w = {.fn = run,
                           .ctx = t,
                           .lane = t->in.session_id,
-                          .is_short = bytes <= WORK_TEXT_MAX,
+                          .is_short = bytes <= WORK_TEXT_MAX && !model_is_slow(t->env->model),
                           .is_long = bytes > WORK_TEXT_LONG};
 
     return is_needed(t) ? model_call_offload(t, &w) : 0;

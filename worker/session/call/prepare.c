@@ -477,7 +477,7 @@ const struct json *session_plan_messages(const struct session_plan *pub)
 }
 
 /* Estimates the text that session_prepare_render reads, up to `enough`, to decide whether a helper
- * runs it. For a text capture only new text counts. */
+ * runs it. A slow template makes any text long. For a text capture only new text counts. */
 size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 {
     const struct plan *p = (const struct plan *)(const void *)pub; /* pub is the first member */
@@ -488,6 +488,8 @@ size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 
     if (!all)
         return 0;
+    if (model_is_slow(p->session->store->model))
+        return enough;
     if (p->text)
         from = p->walk.n_matched;
     if (!p->text || !p->env)

@@ -98,6 +98,10 @@ struct str model_warnings(const struct model *m);
  * it. */
 bool model_renders_all(const struct model *m);
 
+/* Reports whether a rendering has taken much longer than its text lets expect, or whether suffixes
+ * have needed the whole chat: then helpers render short texts, too. */
+bool model_is_slow(const struct model *m);
+
 /* Reports whether the id is one of the tokenizer's special tokens or a stop id. */
 bool model_is_special(const struct model *m, int32_t id);
 

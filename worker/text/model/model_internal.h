@@ -94,6 +94,7 @@ struct model {
     struct str tool_why, reasoning_why; /* why these parsers were chosen, as a text for people */
     struct buf notes;                   /* notes for `rollgate check`, one sentence a line */
     struct buf warnings;                /* like `notes`, and for the log of the start */
+    atomic_bool *slow;                  /* model_is_slow */
 };
 
 struct model_scratch {

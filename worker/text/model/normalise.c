@@ -210,6 +210,10 @@ static int build_context(const struct model *m, struct arena *a, const struct re
 /* Steps for one chat of a few messages. Real templates need some thousand. */
 enum { TRIAL_STEPS = 1000 * 1000 };
 
+/* Steps that any text may take on the loop, some milliseconds, and for each byte of it. Real
+ * templates need less than ten a byte. */
+enum { SHORT_STEPS = 256 << 10, STEPS_A_BYTE = 32 };
+
 /* Records a rendering that exceeded its budget, after which loading renders nothing more. */
 static void judge_trial(struct model_trial *trial, const struct template_error *error,
                         const struct err *cause)
@@ -229,9 +233,12 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
     struct template_error error = {0};
     struct template_options options = {0};
     time_t seconds = in->seconds ? in->seconds : time(NULL);
+    size_t before = out->len;
     struct json context;
+    uint64_t steps;
     struct err ignored;
     struct tm now;
+    int rc;
 
     if (!e)
         e = &ignored;
@@ -246,9 +253,11 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
         options.max_steps = TRIAL_STEPS;
         options.error = &error;
     }
-    if (template_render(t, a, &context, &options, out, e) == 0)
-        return 0;
-    if (m->trial)
+    options.ret_steps = &steps;
+    rc = template_render(t, a, &context, &options, out, e);
+    if (steps > SHORT_STEPS && steps / STEPS_A_BYTE > out->len - before)
+        atomic_store_explicit(m->slow, true, memory_order_relaxed);
+    if (rc && m->trial)
         judge_trial(m->trial, &error, e);
-    return -1;
+    return rc;
 }

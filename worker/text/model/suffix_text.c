@@ -174,6 +174,11 @@ bool model_renders_all(const struct model *m)
     return !m->boundaries.renders || m->boundaries.counts_turns;
 }
 
+bool model_is_slow(const struct model *m)
+{
+    return atomic_load_explicit(m->slow, memory_order_relaxed);
+}
+
 /* Uses stand-ins, then stand-ins with real tools and system messages. */
 static int from_standin(struct model_scratch *s, const struct chat *chat, size_t covered,
                         const struct standin_in *in, struct standin *ret)
@@ -297,6 +302,7 @@ static void audit_suffix(const struct suffix_job *j, const struct standin_in *in
         better.audit = MODEL_AUDIT_DIFFERS;
         if (ends_so(buf_str(&s->full), &better, j->turn.stop)) {
             s->distrusts = true;
+            atomic_store_explicit(s->model->slow, true, memory_order_relaxed);
             *ret = better;
         }
     }

@@ -231,15 +231,20 @@ int template_render(const struct template *t, struct arena *a, const struct json
 {
     static const struct template_options none = {0};
     struct template_run r = {.a = a, .out = out, .o = o ? o : &none, .out_start = out->len};
+    uint64_t steps = r.o->max_steps ? r.o->max_steps : BUDGET_DEFAULT_STEPS;
     struct value c;
+    bool done;
 
     r.max_out = r.o->max_output_bytes ? r.o->max_output_bytes : (size_t)256 << 20;
-    budget_init(&r.budget, r.o->max_steps ? r.o->max_steps : BUDGET_DEFAULT_STEPS,
+    budget_init(&r.budget, steps,
                 r.o->max_memory_bytes ? r.o->max_memory_bytes : BUDGET_DEFAULT_BYTES,
                 r.o->max_depth ? r.o->max_depth : MAX_DEPTH, &a->used_bytes);
     c = json_is(context, JSON_OBJECT) ? v_from_json(a, context) : v_dict(dict_new(a, 0));
     r.context = dict_need(a, c.dict);
-    if (run_template(&r, t) && !r.error.kind && (!r.budget.over || run_over(&r)))
+    done = run_template(&r, t) && !r.error.kind && (!r.budget.over || run_over(&r));
+    if (r.o->ret_steps)
+        *r.o->ret_steps = steps - r.budget.steps - r.budget.fuel;
+    if (done)
         return 0;
     out->len = r.out_start;
     if (r.o->error)

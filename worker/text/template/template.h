@@ -43,6 +43,7 @@ struct template_options {
     size_t max_memory_bytes;      /* limit of the arena; default 1 GiB */
     uint32_t max_depth;           /* limit of nested calls and expressions; default 800 */
     struct template_error *error; /* filled on failure; or NULL */
+    uint64_t *ret_steps;          /* set to the steps that were taken; or NULL */
 };
 
 /* Compiles source. `name` is for messages ("chat template") and is copied. Fails with ERR_INVALID,
