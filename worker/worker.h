@@ -17,8 +17,8 @@ struct heritage_build;
 struct model;
 
 /* Appends a line to `mistakes` for each setting with which a worker could not start, and to
- * `warnings` for each that has no effect. Loads the model for this, which takes seconds, if `model`
- * is set or there is a mistake anyway. */
+ * `warnings`, if there is no such setting, for each that has no effect or is doubtful. Loads the
+ * model for this, which takes seconds, if `model` is set or there is a mistake anyway. */
 void worker_check(const struct config *c, bool model, struct buf *mistakes, struct buf *warnings);
 
 /* Tries whether a --sink would take sessions now. Blocks for some seconds. */

@@ -139,7 +139,8 @@ static void load_model(const struct config *c, const struct model_options *o, st
         note(mistakes, "model", &e);
         return;
     }
-    setup_warn(c, m, warnings);
+    if (mistakes->len == 0) /* else it might warn of a setting that is wrong */
+        setup_warn(c, m, warnings);
     model_free(m);
 }
 
