@@ -421,7 +421,7 @@ int model_load(const struct model_options *o, struct model **ret, struct err *e)
     struct model *m = mem_zalloc(sizeof(*m));
 
     *ret = NULL;
-    m->slow = arena_zalloc(&m->arena, sizeof(*m->slow));
+    m->learned = arena_zalloc(&m->arena, sizeof(*m->learned));
     if (load_model_folder(m, o, e) != 0) {
         model_free(m);
         return -1;

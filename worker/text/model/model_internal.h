@@ -67,6 +67,12 @@ struct model_trial {
     struct err cause;
 };
 
+/* What renderings have shown about the template, for all threads. */
+struct model_learned {
+    atomic_bool distrusts; /* model_distrusts */
+    atomic_bool slow;      /* a rendering took much longer than its text lets expect */
+};
+
 struct model {
     struct arena arena;
     struct model_trial *trial;     /* NULL after loading */
@@ -94,7 +100,7 @@ struct model {
     struct str tool_why, reasoning_why; /* why these parsers were chosen, as a text for people */
     struct buf notes;                   /* notes for `rollgate check`, one sentence a line */
     struct buf warnings;                /* like `notes`, and for the log of the start */
-    atomic_bool *slow;                  /* model_is_slow */
+    struct model_learned *learned;
 };
 
 struct model_scratch {
@@ -107,8 +113,18 @@ struct model_scratch {
     uint32_t max_ids; /* largest number of ids in a prompt; 0: no limit */
     time_t seconds;   /* time that templates see, the same for all renderings of a suffix; 0: now */
     bool audits;      /* suffixes are compared with the rendering of the whole chat */
-    bool distrusts;   /* an audit found that suffixes of this template need the whole chat */
 };
+
+/* Reports whether an audit found that suffixes of this template need the whole chat. */
+static inline bool model_distrusts(const struct model *m)
+{
+    return atomic_load_explicit(&m->learned->distrusts, memory_order_relaxed);
+}
+
+static inline void model_distrust(const struct model *m, bool on)
+{
+    atomic_store_explicit(&m->learned->distrusts, on, memory_order_relaxed);
+}
 
 /* Bytes of memory that each text and list of a scratch may keep between calls. */
 enum { MODEL_SCRATCH_KEEP = 1 << 20 };

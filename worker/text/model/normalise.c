@@ -256,7 +256,7 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
     options.ret_steps = &steps;
     rc = template_render(t, a, &context, &options, out, e);
     if (steps > SHORT_STEPS && steps / STEPS_A_BYTE > out->len - before)
-        atomic_store_explicit(m->slow, true, memory_order_relaxed);
+        atomic_store_explicit(&m->learned->slow, true, memory_order_relaxed);
     if (rc && m->trial)
         judge_trial(m->trial, &error, e);
     return rc;

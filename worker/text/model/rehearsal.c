@@ -5,7 +5,7 @@
  * eight has an answer that was cut, that is, without its stop id.
  *
  * A seed gives the same conversations everywhere, so a failure that `rollgate check` shows can be
- * repeated. Each trial starts without what the one before has learned (distrusts).
+ * repeated. Each trial starts without what the one before has learned (model_distrusts).
  */
 #include "worker/text/model/rehearsal.h"
 
@@ -270,7 +270,8 @@ static void run_trial(const struct model *m, struct model_scratch *s, const stru
         ret->differ++;
     if (!first || was_bad || !is_bad(ret))
         return;
-    s->audits = s->distrusts = false; /* the audit has replaced the wrong text by the right one */
+    s->audits = false; /* the audit has replaced the wrong text by the right one */
+    model_distrust(s->model, false);
     rc = suffix_text(s, &t->chat, t->covered, (struct suffix_turn){.stop = stop}, &x, NULL);
     s->audits = true;
     show_trial(t, rc == 0 ? &x : NULL, &s->full, first);
@@ -289,12 +290,12 @@ void trial_run(const struct model *m, struct model_scratch *s, const struct tria
 
         arena_reset(&a);
         trial_talk(m, &r, &a, &t);
-        s->distrusts = false; /* so that each trial shows its first suffix */
+        model_distrust(m, false); /* so that each trial shows its first suffix */
         run_trial(m, s, &t, i % 8 == 7, ret, first);
         if (plan->until_first && is_bad(ret))
             break;
     }
-    s->distrusts = false;
+    model_distrust(m, false);
     s->audits = audits;
     arena_done(&a);
 }

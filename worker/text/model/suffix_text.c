@@ -9,7 +9,7 @@
  *
  * decide_closing() then removes what the checkpoint has already, from the token with which the
  * answer ended. The audit compares the result with the rendering of the whole chat. If they differ,
- * the whole chat is used, also for later calls of this scratch (distrusts). */
+ * the whole chat is used, also for later calls (model_distrusts). */
 
 #include "worker/text/model/suffix_text.h"
 
@@ -176,7 +176,7 @@ bool model_renders_all(const struct model *m)
 
 bool model_is_slow(const struct model *m)
 {
-    return atomic_load_explicit(m->slow, memory_order_relaxed);
+    return model_distrusts(m) || atomic_load_explicit(&m->learned->slow, memory_order_relaxed);
 }
 
 /* Uses stand-ins, then stand-ins with real tools and system messages. */
@@ -186,7 +186,7 @@ static int from_standin(struct model_scratch *s, const struct chat *chat, size_t
     const struct model *m = s->model;
     struct standin_in real = *in;
 
-    if (s->distrusts || model_renders_all(m))
+    if (model_distrusts(m) || model_renders_all(m))
         return -1;
     if (standin_clean(m, s, in, ret, NULL) == 0)
         return 0;
@@ -301,8 +301,7 @@ static void audit_suffix(const struct suffix_job *j, const struct standin_in *in
         copy_texts(j, &x, &better);
         better.audit = MODEL_AUDIT_DIFFERS;
         if (ends_so(buf_str(&s->full), &better, j->turn.stop)) {
-            s->distrusts = true;
-            atomic_store_explicit(s->model->slow, true, memory_order_relaxed);
+            model_distrust(s->model, true);
             *ret = better;
         }
     }
