@@ -144,16 +144,16 @@ struct cut {
 };
 
 /* Returns how many of the c->n tokens of an aborted event are new: none if the count shows that an
- * event before it was lost. SGLang ends the stream of a
- * waiting request with its last id once more and the logprobs of all tokens, after what the client
- * had not yet read. */
+ * event before it was lost, even the first, without which the mode is unknown. SGLang ends the
+ * stream of a waiting request with its last id once more and the logprobs of all tokens, after what
+ * the client had not yet read. */
 static size_t count_aborted(const struct reply *y, const struct cut *c)
 {
     const struct reply_event *v = &y->event;
     int64_t left = v->completion_tokens - (int64_t)y->ids.n;
     size_t n = v->completion_tokens < 0 ? c->n : MIN_OF(c->n, (size_t)MAX_OF(left, 0)), i = 0;
 
-    if (y->mode == REPLY_INCREMENTAL && left > (int64_t)v->ids_seen)
+    if (y->mode != REPLY_CUMULATIVE && left > (int64_t)v->ids_seen)
         return 0;
     if (v->ids_seen == v->logprobs_seen || !v->has_logprob_ids)
         return n;
