@@ -113,3 +113,15 @@ def test_an_event_that_is_lost_before_an_abort(start, came, kept):
         first, second = (r["body"]["input_ids"] for r in engine.requests)
         assert second == first + [*kept]
         assert gateway.get(f"/sessions/{s.sid}/trajectories").json()["trajectories"][0]["response_ids"] == [*kept + b"gh", 257]
+
+
+@BOTH
+def test_alternatives_that_a_grammar_forbids(start, stream):
+    """SGLang's chat has null as their logprob. They are left out, as those of an engine that is asked with ids are."""
+    tops = [{"token": "may", "logprob": -0.5}, {"token": "mayn't", "logprob": None}]
+    with StubEngine("openai") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        s = Scene(engine, gateway, stream)
+        engine.plan.append({"edit": put("choices", 0, "logprobs", "content", 0, "top_logprobs", value=tops)})
+        a = gateway.post(f"/sessions/{s.sid}/v1/chat/completions", {"messages": s.messages, "stream": stream, "logprobs": True, "top_logprobs": 2})
+        assert a.status == 200 and '"token":"may"' in a.text and "mayn't" not in a.text and '"error"' not in a.text, a.text

@@ -122,6 +122,12 @@ static bool has_number(const struct json *item)
     return json_to_double(json_get(item, "logprob"), &d) == 0;
 }
 
+/* Reports whether it is a number, or null: SGLang's word for a token that its grammar forbids. */
+static bool is_alternative(const struct json *item)
+{
+    return has_number(item) || json_is(json_get(item, "logprob"), JSON_NULL);
+}
+
 int upstream_text_check_logprobs(const struct json *lps, size_t n, struct err *e)
 {
     for (size_t i = 0; i < n; i++) {
@@ -133,7 +139,7 @@ int upstream_text_check_logprobs(const struct json *lps, size_t n, struct err *e
                            ".logprob must be a number",
                            i);
         for (size_t k = 0; json_is(tops, JSON_ARRAY) && k < tops->n; k++) {
-            if (!has_number(&tops->items[k]))
+            if (!is_alternative(&tops->items[k]))
                 return err_set(e, ERR_ENGINE_INVALID,
                                "the engine's answer is invalid: choices[0].logprobs.content[%zu]"
                                ".top_logprobs[%zu].logprob must be a number",

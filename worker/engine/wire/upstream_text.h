@@ -32,8 +32,8 @@ int upstream_text_end(struct upstream_text *t, const struct upstream_out *out, s
  * many alternatives for one step. */
 int upstream_text_check_tops(const struct json *lps, struct err *e);
 
-/* Checks n logprobs that the client wants, and their alternatives: each is a number. Returns -1
- * with ERR_ENGINE_INVALID, which names the field. */
+/* Checks n logprobs that the client wants, and their alternatives: each is a number; an
+ * alternative's may be null. Returns -1 with ERR_ENGINE_INVALID, which names the field. */
 int upstream_text_check_logprobs(const struct json *lps, size_t n, struct err *e);
 
 /* Reads the logprobs of a whole answer. */

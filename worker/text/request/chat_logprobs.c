@@ -37,10 +37,12 @@ void chat_logprobs_read(const struct json *lps, size_t n, struct token_logprob *
         size_t n_top = tops_of(&lps[i], &top);
         struct token_logprob *alt = arena_alloc(a, n_top * sizeof(*alt));
 
-        for (size_t k = 0; k < n_top; k++)
-            alt[k] = logprob_of(&top->items[k], a);
         ret[i] = logprob_of(&lps[i], a);
         ret[i].top = alt;
-        ret[i].n_top = (uint32_t)n_top;
+        ret[i].n_top = 0;
+        for (size_t k = 0; k < n_top; k++) {
+            if (!json_is(json_get(&top->items[k], "logprob"), JSON_NULL))
+                alt[ret[i].n_top++] = logprob_of(&top->items[k], a);
+        }
     }
 }

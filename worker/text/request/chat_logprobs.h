@@ -10,7 +10,8 @@ struct arena;
 struct json;
 struct token_logprob;
 
-/* Reads n items of such a list into ret. Texts and alternatives are copied into the arena. */
+/* Reads n items of such a list into ret. Texts and alternatives are copied into the arena. An
+ * alternative whose logprob is null cannot be sampled, and is left out. */
 void chat_logprobs_read(const struct json *lps, size_t n, struct token_logprob *ret,
                         struct arena *a);
 
