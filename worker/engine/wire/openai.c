@@ -328,7 +328,7 @@ static int read_finish(struct reply *y, const struct json *word, struct err *e)
         [UPSTREAM_CALLS] = REPLY_STOP,    [UPSTREAM_FILTERED] = REPLY_STOP,
         [UPSTREAM_ABORTED] = REPLY_ABORT, [UPSTREAM_REPEATS] = REPLY_LENGTH,
     };
-    struct str text = json_string(word);
+    struct str text = json_string(word), shown = reply_shown(text);
     enum upstream_finish means = upstream_finish_read(text);
 
     if (!json_is_null(word) && !json_is(word, JSON_STRING))
@@ -338,7 +338,7 @@ static int read_finish(struct reply *y, const struct json *word, struct err *e)
         return err_set(e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: choices[0].finish_reason is \"%.*s\", "
                        "which says neither stop nor length",
-                       (int)MIN_OF(text.len, (size_t)64), text.p);
+                       (int)shown.len, shown.p);
     if (means == UPSTREAM_RUNNING)
         return 0;
     y->finish = finishes[means];

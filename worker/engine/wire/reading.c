@@ -34,16 +34,14 @@ enum {
     DELTA_TOPS_MAX = 8192, /* limit of tokens with alternatives; both count */
 };
 
-enum { NAME_MAX_BYTES = 64 }; /* most bytes of an engine's own words in an error */
-
 /* Makes the attempt's error from the reader's own reason in e, with the field that was read. */
 static int unreadable(struct str field, struct err *e)
 {
     struct err kept = *e;
+    struct str shown = reply_shown(field);
 
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %.*s%s%s",
-                   (int)MIN_OF(field.len, (size_t)NAME_MAX_BYTES), field.p, field.len ? ": " : "",
-                   kept.text);
+                   (int)shown.len, shown.p, shown.len ? ": " : "", kept.text);
 }
 
 /* --- fields of the answer --- */
@@ -540,6 +538,7 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
 int reading_end(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
+    struct str shown;
     int rc = READING_MORE;
 
     if (!r->events && !r->wire->text && !r->json_complete)
@@ -555,10 +554,10 @@ int reading_end(struct reading *r, struct err *e)
     }
     if (!r->ended)
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer has no finish reason");
+    shown = reply_shown(buf_str(&y->error_type));
     if (y->finish == REPLY_BROKEN)
         return err_set(e, ERR_ENGINE_INVALID, "the engine failed: its finish reason is \"%.*s\"",
-                       (int)MIN_OF(y->error_type.len, (size_t)NAME_MAX_BYTES),
-                       buf_str(&y->error_type).p);
+                       (int)shown.len, shown.p);
     if (y->finish == REPLY_ABORT && y->status >= 400)
         return READING_TOLD;
     reply_settle_versions(y);

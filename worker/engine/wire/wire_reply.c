@@ -20,6 +20,9 @@
 #include "common/base/vec.h"
 #include "common/codec/json_number.h"
 #include "common/codec/surrogates.h"
+#include "common/codec/utf8.h"
+
+enum { SHOWN_MAX = 64 }; /* most bytes of an engine's own words in an error */
 
 void reply_init(struct reply *y, uint32_t n_top, atomic_size_t *held)
 {
@@ -198,6 +201,11 @@ static int find_new(const struct reply *y, struct cut *c, struct err *e)
     if (aborted)
         c->n = count_aborted(y, c);
     return 0;
+}
+
+struct str reply_shown(struct str words)
+{
+    return str_sub(words, 0, utf8_cut(words, SHOWN_MAX));
 }
 
 int reply_invalid_logprob(struct err *e, const char *fault, size_t at, int32_t id, float logprob)

@@ -133,7 +133,12 @@ void reply_begin_event(struct reply *y);
 /* Fails with ERR_ENGINE_INVALID: the engine's answer is invalid, and what is wrong. Returns -1. */
 int reply_invalid(struct err *e, const char *what);
 
-/* Does the same for a logprob, with its token's position in the answer and its value. */
+/* Returns as much of an engine's own words as an error shows: at most 64 bytes, whole characters.
+ */
+struct str reply_shown(struct str words);
+
+/* Fails like reply_invalid because of a logprob, with its token's position in the answer and its
+ * value. */
 int reply_invalid_logprob(struct err *e, const char *fault, size_t at, int32_t id, float logprob);
 
 /* Returns the index of the first new item of the next ids or logprobs array. */

@@ -115,10 +115,12 @@ static void check_named_stop(const struct model_call *t, struct sample *r)
     if (r->finish != ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p || r->n_ids == 0 ||
         ends_by_id(t, r))
         return;
-    buf_printf(
-        &text,
-        "the engine says that \"%.*s\" ended the answer, and its tokens do not hold that text",
-        (int)(r->stop_text.len > STOP_SHOWN_MAX ? 0 : r->stop_text.len), r->stop_text.p);
+    buf_puts(&text, "the engine says that ");
+    if (r->stop_text.len > STOP_SHOWN_MAX)
+        buf_printf(&text, "a text of %zu bytes", r->stop_text.len);
+    else
+        buf_printf(&text, "\"%.*s\"", (int)r->stop_text.len, r->stop_text.p);
+    buf_puts(&text, " ended the answer, and its tokens do not hold that text");
     sampled_answer_warn(r->answer, buf_str(&text));
     buf_done(&text);
 }
