@@ -47,6 +47,17 @@ def test_an_error_names_field_and_value(start, kind, stream):
             assert told in fails(s, kind, told, {"edit": edit}, 502).text, told
 
 
+@pytest.mark.parametrize("version", [None, 7, ""], ids=["null", "number", "empty"])
+def test_a_version_of_an_upstream(start, version):
+    """Null is no version, as of an engine that is asked with ids."""
+    with StubEngine("openai") as engine:
+        gateway = start(workers=1, engine=f"{engine.setting},token-ids=vllm", engine_retries=0)
+        s = Scene(engine, gateway, False)
+        engine.plan.append({"ids": OK, "versions": [{"version": version, "start": 0, "end": 2}]})
+        a = s.call()
+        assert (a.status, "weight_versions[0] needs version, start and end" in a.text) == ((502, True) if version is None else (200, False)), a.text
+
+
 def repeat_logprobs(docs):
     """SGLang before March 2026, started with --stream-output: new ids, and the logprobs of all tokens."""
     triples = []

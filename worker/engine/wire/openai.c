@@ -105,11 +105,16 @@ static void read_spans(struct reply *y, const struct json *list)
     buf_clear(&y->version_text);
     for (size_t i = 0; json_at(list, i) && i <= ENGINE_VERSIONS_MAX; i++) {
         const struct json *v = json_at(list, i);
+        struct str version = json_text(json_get(v, "version"));
         size_t at = y->version_text.len;
 
-        surrogates_add_whole(json_text(json_get(v, "version")), &y->version_text);
+        surrogates_add_whole(version, &y->version_text);
         *vec_push(&y->spans) = (struct reply_span){
-            at, y->version_text.len - at, int_of(json_get(v, "start")), int_of(json_get(v, "end"))};
+            .text_at = at,
+            .text_len = version.p ? y->version_text.len - at : SIZE_MAX,
+            .start = int_of(json_get(v, "start")),
+            .end = int_of(json_get(v, "end")),
+        };
     }
 }
 
