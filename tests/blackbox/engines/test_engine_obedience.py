@@ -98,13 +98,14 @@ def test_a_stop_string_in_the_last_token(start, name, stream):
 
 
 def test_a_stop_string_that_the_tokens_do_not_hold(start):
-    """The engine leaves out its tokens, or names something else. An end id that is also a stop string holds it."""
+    """The engine leaves out its tokens, or names something else. A special token that is also a stop string holds it."""
     with made("sglang") as engine:
         gateway = start(workers=1, engine=engine.setting)
-        for ids, matched, warned in ((b"one ", "STOP", '"STOP"'), (b"one ", "ST.P" * 20, "a text of 80 bytes"), ([*b"one ", END], "<|im_end|>", None)):
+        for ids, matched, warned in ((b"one ", "STOP", '"STOP"'), (b"one ", "ST.P" * 20, "a text of 80 bytes"), ([*b"one ", END], "<|im_end|>", None),
+                                     ([*b"one ", 256], "<|im_start|>", None)):
             sid = session(gateway)
             engine.plan.append({"ids": [*ids], "matched": matched})
-            assert chat(gateway, sid, stop=["STOP", "<|im_end|>"]).status == 200
+            assert chat(gateway, sid, stop=["STOP", "<|im_end|>", "<|im_start|>"]).status == 200
             assert trajectory_of(gateway, sid)["response_ids"] == [*ids]
             told = warning(gateway, sid)
             assert f"{warned} ended the answer, and its tokens do not hold that text" in told if warned else "do not hold" not in told, told

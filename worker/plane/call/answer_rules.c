@@ -107,13 +107,15 @@ static void cut_tail(struct model_call *t, struct sample *r, size_t rest)
 }
 
 /* Warns of a stop string that the engine names and its tokens do not hold: it left tokens out, or
- * means something else, such as SGLang's stop_regex. An end id may also be a stop string. */
+ * means something else, such as SGLang's stop_regex. A special token, which is no part of the text,
+ * may also be a stop string. */
 static void check_named_stop(const struct model_call *t, struct sample *r)
 {
+    const struct tokenizer *tk = model_tokenizer(t->env->model);
     struct buf text = {0};
 
     if (r->finish != ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p || r->n_ids == 0 ||
-        ends_by_id(t, r))
+        ends_by_id(t, r) || str_eq(tokenizer_text(tk, r->ids[r->n_ids - 1]), r->stop_text))
         return;
     buf_puts(&text, "the engine says that ");
     if (r->stop_text.len > STOP_SHOWN_MAX)
