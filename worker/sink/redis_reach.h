@@ -5,8 +5,8 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
-/* Connects, logs in and trims nothing from the stream, which an XADD would need to be allowed, too.
- * Blocks for some seconds. spec: the text after "redis:". Fails with ERR_CONFIG or ERR_IO. */
+/* Connects, logs in and tries what an entry needs, without adding one. Blocks for some seconds.
+ * spec: the text after "redis:". Fails with ERR_CONFIG or ERR_IO. */
 int redis_reach(struct str spec, struct err *e);
 
 #endif

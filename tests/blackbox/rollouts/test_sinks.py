@@ -348,11 +348,16 @@ def test_doctor_tries_each_sink(server, tmp_path):
     with r.client() as c:
         c.set("text", "no stream")
         c.acl_setuser("narrow", enabled=True, passwords=["+pw"], commands=["+xadd"], keys=["*"])
+        c.acl_setuser("reader", enabled=True, passwords=["+pw"], commands=["+xtrim"], keys=["*"])
+        c.acl_setuser("other", enabled=True, passwords=["+pw"], commands=["+xadd", "+xtrim"], keys=["other"])
     (tmp_path / "pw").write_text("pw\n")
     (tmp_path / "wrong").write_text("other\n")
     at, closed = f"redis:redis://127.0.0.1:{r.port}", g.free_port()
     want = {at: "takes sessions", f"{at}/1?stream=fresh": "takes sessions", f"{at}?stream=text": "XTRIM: WRONGTYPE",
             f"{at}/99": "SELECT: ERR", f"{at}?user=narrow&password_file={tmp_path}/pw": "takes sessions",
+            f"{at}/1?user=narrow&password_file={tmp_path}/pw": "SELECT: NOPERM",
+            f"{at}?user=reader&password_file={tmp_path}/pw": "XADD: NOPERM",
+            f"{at}?user=other&password_file={tmp_path}/pw": "XADD: NOPERM",
             f"{at}?password_file={tmp_path}/wrong": "AUTH: ", f"redis:redis://127.0.0.1:{closed}": "Connection refused",
             f"redis:unix:{tmp_path}/none": "No such file", f"file:{tmp_path}/out": "takes sessions"}
     done = subprocess.run([g.BINARY, "doctor", "--json", f"--listen=127.0.0.1:{g.free_port()}", f"--state-dir={tmp_path}/state",
