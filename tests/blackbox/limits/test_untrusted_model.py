@@ -144,8 +144,9 @@ DECODER = {"257": {"content": "<|im_end|>", "special": True, "lstrip": False, "r
         'tokenizer_config.json: eos_token: "<|nope|>" is no token of tokenizer.json',
         'special_tokens_map.json: eos_token: "<|im_end|>" is ignored: tokenizer_config.json has "<|nope|>"']),
     ({"bos_token": "<|im_start|>", "added_tokens_decoder": dict(DECODER, **{"258": {"content": "<|other|>"}})},
-     {"config.json": {"vocab_size": 200, "bos_token_id": 1}, "generation_config.json": {"eos_token_id": [257, 65, 999999]}}, [
-         'config.json: bos_token_id: 1 is ignored: bos_token is "<|im_start|>", which has the id 256',
+     {"config.json": {"vocab_size": 200, "bos_token_id": 256},
+      "generation_config.json": {"bos_token_id": 1, "eos_token_id": [257, 65, 999999]}}, [
+         'generation_config.json: bos_token_id: 1 is ignored: bos_token is "<|im_start|>", which has the id 256',
          'added_tokens_decoder: "258": "<|other|>" is ignored: in tokenizer.json the id is "<|endoftext|>"',
          "config.json: vocab_size: 200 is less than the 259 ids of tokenizer.json",
          "generation_config.json: eos_token_id: 65 is no added token of tokenizer.json",
@@ -167,10 +168,11 @@ def test_files_that_contradict_each_other_are_mentioned(folder, config, files, t
 
 def test_a_folder_whose_files_agree_has_no_warning(folder):
     path = folder()
-    config = dict(json.loads((path / "tokenizer_config.json").read_text()), added_tokens_decoder=DECODER)
+    config = dict(json.loads((path / "tokenizer_config.json").read_text()), added_tokens_decoder=DECODER, bos_token="<|endoftext|>")
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     (path / "config.json").write_text(json.dumps({"vocab_size": 512, "bos_token_id": 7, "eos_token_id": 257}))
-    (path / "chat_template.jinja").write_text(CHATML)
+    (path / "generation_config.json").write_text(json.dumps({"bos_token_id": 258, "eos_token_id": [257]}))   # newer than config.json
+    (path / "chat_template.jinja").write_text(CHATML + "\n")   # which an editor adds
     said = check(path).stdout
     assert ".json:" not in said and "ignored" not in said, said
 

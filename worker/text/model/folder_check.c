@@ -43,18 +43,20 @@ static void check_special(struct model *m, const struct folder *f, const char *n
     }
 }
 
-/* Warns if config.json names another first token than the template writes. */
+/* Warns if the configuration names another first token than the template writes.
+ * generation_config.json, which is the newer one of some folders, wins as in transformers. */
 static void check_bos_id(struct model *m, const struct folder *f)
 {
-    const struct json *v = json_get(f->config, "bos_token_id");
+    const struct json *newer = json_get(f->generation_config, "bos_token_id");
+    const struct json *v = newer ? newer : json_get(f->config, "bos_token_id");
     struct str bos = json_string(json_get(&m->special, "bos_token"));
     int32_t id = bos.p ? tokenizer_id(m->tokenizer, bos) : -1;
     int64_t told;
 
     if (id < 0 || json_to_i64(v, &told) != 0 || told == id)
         return;
-    buf_printf(&m->warnings, "config.json: bos_token_id: %lld is ignored: bos_token is ",
-               (long long)told);
+    buf_printf(&m->warnings, "%s: bos_token_id: %lld is ignored: bos_token is ",
+               newer ? "generation_config.json" : "config.json", (long long)told);
     quote(&m->warnings, bos);
     buf_printf(&m->warnings, ", which has the id %d\n", id);
 }

@@ -122,6 +122,15 @@ static int load_tokenizer(struct model *m, const char *dir, struct err *e)
     return rc != 0 && e->sys == ENOENT ? fault_no_tokenizer(dir, e) : rc;
 }
 
+/* Reports whether two templates write the same: one newline at the end, which editors add to files,
+ * is no part of a template. */
+static bool same_template(struct str a, struct str b)
+{
+    a.len -= str_ends(a, STR("\n"));
+    b.len -= str_ends(b, STR("\n"));
+    return str_eq(a, b);
+}
+
 /* Loads the templates of --chat-template or of the folder, or the built-in one without a folder. */
 static int load_templates(struct model *m, const struct model_options *o, const struct folder *f,
                           struct err *e)
@@ -150,7 +159,7 @@ static int load_templates(struct model *m, const struct model_options *o, const 
         buf_puts(&m->warnings,
                  "the chat template begins with a byte order mark, which becomes part "
                  "of each prompt\n");
-    if (f->template_json.p && !str_eq(f->template_json, source))
+    if (f->template_json.p && !same_template(f->template_json, source))
         buf_printf(&m->warnings,
                    "chat_template of tokenizer_config.json or chat_template.json is ignored: %.*s "
                    "has another one\n",
