@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -21,6 +22,7 @@
 #include "router/hub.h"
 #include "router/lendings.h"
 #include "router/relay.h"
+#include "router/upstreams.h"
 
 enum { FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
 
@@ -358,6 +360,36 @@ bool clients_end_held(struct hub *h)
 
     holds_end_all(h);
     return some;
+}
+
+/* Reports whether a process is ready that serves the upstream. True for other gateways. */
+static bool is_served(const struct hub *h, int upstream)
+{
+    const struct board *b = h->heritage->board;
+    int owner;
+
+    if (h->heritage->config->upstream.n > 0 || upstreams_is_peer(upstream))
+        return true;
+    if (upstream == upstreams_dispatcher(h->upstreams))
+        return board_ready(b, BOARD_DISPATCHER);
+    owner = board_resolve(b, board_index(b, (uint32_t)upstream));
+    return owner >= 0 && board_ready(b, BOARD_WORKER0 + (unsigned)owner);
+}
+
+void clients_close_unserved(struct hub *h)
+{
+    struct conn *c, *next;
+    unsigned n = 0;
+
+    LIST_EACH_SAFE(&h->conns, c, next, struct conn, item) {
+        if (!c->link || is_served(h, (int)c->link->upstream))
+            continue;
+        conn_close(c);
+        n++;
+    }
+    if (n)
+        log_warn(NULL, "requests are cut off: the start failed before their worker was ready",
+                 LOG_U("connections", n));
 }
 
 void clients_close_all(struct hub *h)

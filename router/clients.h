@@ -34,6 +34,9 @@ void clients_close_idle(struct hub *h);
 /* Answers held requests. Returns whether there were some. */
 bool clients_end_held(struct hub *h);
 
+/* Closes connections whose request no process serves. For the drain after a failed start. */
+void clients_close_unserved(struct hub *h);
+
 /* Closes all connections at once. */
 void clients_close_all(struct hub *h);
 

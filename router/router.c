@@ -18,7 +18,10 @@
 #include "router/lendings.h"
 #include "router/upstreams.h"
 
-enum { FAREWELL_MS = 500 }; /* less than the supervisor waits after --grace */
+enum {
+    FAREWELL_MS = 500, /* less than the supervisor waits after --grace */
+    LOOK_MS = 100      /* between two looks at requests that nothing serves */
+};
 
 /* One router process. */
 struct router {
@@ -27,6 +30,7 @@ struct router {
     struct child child;
     struct keys *keys;
     struct loop_timer grace;
+    uint64_t grace_end_ms; /* after a failed start */
 };
 
 /* Ends the process with requests still running. */
@@ -62,12 +66,24 @@ static void on_empty(struct hub *h)
         loop_stop(h->loop);
 }
 
-/* Begins the drain. After a failed start nothing serves the requests that wait, so they are cut. */
+/* After a failed start: requests of workers that are ready get the grace time, and those that no
+ * process serves are cut. */
+static void on_failed_look(struct loop_timer *t)
+{
+    struct router *r = CONTAINER_OF(t, struct router, grace);
+
+    clients_close_unserved(&r->hub);
+    if (loop_now_ms(r->hub.loop) < r->grace_end_ms)
+        loop_timer_set(r->hub.loop, t, LOOK_MS, on_failed_look);
+    else
+        on_grace_end(t);
+}
+
+/* Begins the drain. */
 static void on_drain(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
-    bool failed = atomic_load(&r->hub.heritage->board->failed);
-    int64_t grace_ms = failed ? 0 : r->hub.config->grace_ms;
+    uint64_t grace_ms = (uint64_t)r->hub.config->grace_ms;
 
     front_take_queued(&r->front);
     front_drain(&r->front);
@@ -77,7 +93,11 @@ static void on_drain(struct child *c)
     clients_close_idle(&r->hub);
     if (r->hub.conn_count == 0)
         on_empty(&r->hub);
-    loop_timer_set(r->hub.loop, &r->grace, (uint64_t)grace_ms, on_grace_end);
+    r->grace_end_ms = loop_now_ms(r->hub.loop) + grace_ms;
+    if (atomic_load(&r->hub.heritage->board->failed))
+        loop_timer_set(r->hub.loop, &r->grace, 1, on_failed_look);
+    else
+        loop_timer_set(r->hub.loop, &r->grace, grace_ms, on_grace_end);
 }
 
 /* Accepts on a retired router's socket, too. */

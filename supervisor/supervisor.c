@@ -57,8 +57,6 @@ static void enter_phase(struct supervisor *s, enum supervisor_phase phase, int64
 /* Ends the routers. No process is restarted from now on. */
 static void end_routers(struct supervisor *s)
 {
-    bool failed = atomic_load(&s->board->failed);
-
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         loop_timer_stop(s->loop, &s->processes[slot].respawn);
@@ -66,7 +64,7 @@ static void end_routers(struct supervisor *s)
         fleet_places_put_released(s);
     /* Routers close the remaining connections when their own grace is over, and need a moment more
      * for that. */
-    enter_phase(s, PHASE_ROUTERS, (failed ? 0 : s->config->grace_ms) + AFTER_GRACE_MS);
+    enter_phase(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
     listeners_close_tcp(&s->listeners); /* a client must not wait in a queue that nobody serves */
     (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
 }

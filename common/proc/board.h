@@ -84,7 +84,7 @@ struct board {
     char instance[33];         /* this gateway's id: 32 hex */
     uint32_t worker_base;      /* index of worker place 0 */
     _Atomic uint32_t draining; /* 1: the whole service is stopping */
-    _Atomic uint32_t failed;   /* 1: because its start failed, so requests wait in vain */
+    _Atomic uint32_t failed;   /* 1: because its start failed: some requests wait in vain */
     /* 1: the node gives its places to the others of its fleet, and ends then. A worker may set it
      */
     _Atomic uint32_t leaving;

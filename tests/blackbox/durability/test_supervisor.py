@@ -189,6 +189,20 @@ def test_a_failed_start_does_not_wait_for_its_requests(start):
     assert s.has_line("start failed process=worker-0 reason=\"cannot open journal segment 1")
 
 
+def test_a_failed_start_leaves_the_others_calls_their_grace(start):
+    s = start(workers=2, start_timeout="1s", engine="builtin:echo,delay_ms=2500")
+    assert s.stop() == 0
+    os.unlink(f"{s.folder}/state/worker-1/MANIFEST")
+    os.mkfifo(f"{s.folder}/state/worker-1/MANIFEST")    # worker-1 waits for a writer
+    s.allow("process died", "start failed", "does not report", "cut off")
+    s.start(wait=False)
+    g.wait_until(lambda: all(s.log().count(f"process serves process={x}-0") == 2 for x in ("worker", "router")), what="both serve")
+    session = s.post("/sessions", {}).json()
+    assert s.chat(session, "q").status == 200
+    assert s.wait(20) == 1
+    assert s.has_line("start failed process=worker-1") and not s.has_line("cut off")
+
+
 def test_a_child_that_does_not_report_fails_the_start(stub):
     s = stub(env={"STUB_MUTE": "router-0"}, start_timeout="500ms").start(wait=False)
     s.allow("process died", "start failed", "does not report")
