@@ -18,7 +18,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 /* The file during writing: HEAD bytes as they came, then a ring of RING bytes. */
 enum { HEAD = ATTEMPT_LOG_MAX / 2, RING = ATTEMPT_LOG_MAX / 2 - 128 };

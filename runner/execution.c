@@ -21,7 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 enum {
     EXIT_INFRA = 75, /* sysexits' EX_TEMPFAIL */

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/utf8.h"
+
 static const struct {
     int status;
     const char *code;
@@ -24,10 +26,31 @@ static const struct {
 #undef X
 };
 
+/* Writes '?' for each run of bytes that belong to no UTF-8 character. A quoted text may be cut
+ * inside a character, or be an engine's, and bodies of errors are JSON. */
+static void mend_text(char *text)
+{
+    struct str rest = str_cstr(text);
+    size_t to = 0;
+
+    while (!utf8_valid(rest)) {
+        size_t n = utf8_valid_len(rest);
+
+        memmove(text + to, rest.p, n);
+        to += n;
+        if (n > 0 || to == 0)
+            text[to++] = '?';
+        rest = str_sub(rest, n + 1, rest.len);
+    }
+    memmove(text + to, rest.p, rest.len);
+    text[to + rest.len] = 0;
+}
+
 RG_PRINTF(3, 0) static void fill(struct err *e, enum err_kind kind, const char *fmt, va_list ap)
 {
     *e = (struct err){.kind = kind};
     (void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+    mend_text(e->text);
 }
 
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
@@ -52,6 +75,7 @@ int err_field(struct err *e, const char *field, const char *fmt, ...)
     fill(e, ERR_INVALID, fmt, ap);
     va_end(ap);
     (void)snprintf(e->param, sizeof(e->param), "%s", field);
+    mend_text(e->param);
     return -1;
 }
 
@@ -68,12 +92,22 @@ int err_context(struct err *e, struct err_overflow o, const char *fmt, ...)
     return -1;
 }
 
+void err_add(struct err *e, const char *fmt, ...)
+{
+    size_t n = strlen(e->text);
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(e->text + n, sizeof(e->text) - n, fmt, ap);
+    va_end(ap);
+    mend_text(e->text);
+}
+
 /* Reads errno first, before a call here can change it. */
 int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
     int sys = errno;
     va_list ap;
-    size_t n;
 
     if (!e)
         return -1;
@@ -81,8 +115,7 @@ int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...)
     fill(e, kind, fmt, ap);
     va_end(ap);
     e->sys = sys;
-    n = strlen(e->text);
-    (void)snprintf(e->text + n, sizeof(e->text) - n, ": %s", strerror(sys));
+    err_add(e, ": %s", strerror(sys));
     return -1;
 }
 

@@ -37,7 +37,8 @@ struct err {
     char text[640]; /* one sentence for the user; never holds keys, prompts or internal paths */
 };
 
-/* Fills e (NULL is allowed) and returns -1, so that `return err_set(...)` is one line. */
+/* Fills e (NULL is allowed) and returns -1, so that `return err_set(...)` is one line. Here and
+ * below the text is cut to its size, and bytes that belong to no UTF-8 character become '?'. */
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
 /* Sets the error of a bad request field: kind ERR_INVALID, e->param = field. Returns -1. */
@@ -45,6 +46,9 @@ int err_field(struct err *e, const char *field, const char *fmt, ...) RG_PRINTF(
 
 /* Sets an error of kind ERR_CONTEXT_LENGTH. Each dialect makes its own text from the figures. */
 int err_context(struct err *e, struct err_overflow o, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
+
+/* Appends to the text of e, which was set. */
+void err_add(struct err *e, const char *fmt, ...) RG_PRINTF(2, 3) RG_COLD;
 
 /* Sets the error with errno's text appended, and errno in e->sys. Returns -1. */
 int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #include "common/base/nearest.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 
 enum { SHOWN_BYTES = 48 };
 

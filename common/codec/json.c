@@ -22,10 +22,10 @@
 #include "common/base/cancel.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/codec/json_merge.h"
 #include "common/codec/json_reader.h"
 #include "common/codec/json_trace.h"
-#include "common/codec/utf8.h"
 
 enum { CHECK_EVERY = 4096 };
 

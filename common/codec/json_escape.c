@@ -4,10 +4,10 @@
  */
 #include <string.h>
 
+#include "common/base/utf8.h"
 #include "common/codec/hex.h"
 #include "common/codec/json_reader.h"
 #include "common/codec/json_trace.h"
-#include "common/codec/utf8.h"
 
 enum { BLOCK = 64, OUT_SLACK = BLOCK }; /* copies store whole blocks, which may exceed the string */
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/codec/json_number.h"
-#include "common/codec/utf8.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>

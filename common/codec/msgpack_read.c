@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 enum { DEPTH_MAX = 200 };
 

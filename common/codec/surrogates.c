@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 enum { LOW_FIRST = 0xdc00, HIGH_FIRST = 0xd800, PLANES = 0x10000, HALF_BYTES = 3 };
 

@@ -9,7 +9,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 #include "common/net/url.h"
 
 enum { LABEL_MAX = 63 };

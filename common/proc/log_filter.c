@@ -4,8 +4,8 @@
 #include <ctype.h>
 
 #include "common/base/arena.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "common/proc/ids.h"
 #include "common/proc/redaction.h"
 

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
 #include "common/codec/crc32c.h"
 #include "common/codec/json_number.h"
 #include "common/codec/json_scan.h"
-#include "common/codec/utf8.h"
 
 #include "bench_clock.h"
 

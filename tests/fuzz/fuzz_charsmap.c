@@ -6,8 +6,8 @@
 #include "common/base/budget.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/codec/base64.h"
-#include "common/codec/utf8.h"
 #include "worker/text/tokens/charsmap.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

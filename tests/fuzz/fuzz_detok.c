@@ -2,7 +2,7 @@
 /* Ids (two bytes each) fed one by one with random pauses equal the whole decoding; what comes out
  * of each feed is whole characters. */
 #include "common/base/check.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 #include "tokens_fuzz_kit.h"
 #include "worker/text/tokens/tokenizer.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
-#include "common/codec/utf8.h"
 #include "fuzz_limits.h"
 #include "tokens_fuzz_kit.h"
 #include "worker/text/tokens/span.h"

@@ -3,8 +3,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/plane/api/inputs.h"
 #include "worker/plane/api/routes.h"
 

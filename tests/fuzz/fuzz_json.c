@@ -1,8 +1,8 @@
 /* fuzz: rg_common */
 /* What the reader accepts is valid UTF-8, is written, and reads back as the same value. */
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,9 +12,9 @@
 
 #include "common/base/arena.h"
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
-#include "common/codec/utf8.h"
 #include "common/os/loop.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"

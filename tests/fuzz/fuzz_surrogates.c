@@ -3,9 +3,9 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
 #include "common/codec/surrogates.h"
-#include "common/codec/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,8 @@
 /* Any bytes as a tokenizer.json: refused with a text, or a tokenizer whose ids are in range and
  * whose decoding is UTF-8. */
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
-#include "common/codec/utf8.h"
 #include "fuzz_limits.h"
 #include "worker/text/tokens/span.h"
 #include "worker/text/tokens/tokenizer.h"

@@ -4,9 +4,9 @@
  * (byte 1: its status).
  */
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
-#include "common/codec/utf8.h"
 #include "worker/engine/wire/refusal.h"
 #include "worker/export/build/accept.h"
 

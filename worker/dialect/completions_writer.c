@@ -4,8 +4,8 @@
 #include "worker/dialect/writers.h"
 
 #include "common/base/cancel.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/text/request/answer_sink.h"
 #include "worker/text/request/chat_request.h"
 

@@ -13,9 +13,9 @@
 #include <stdio.h>
 
 #include "common/base/attrs.h"
+#include "common/base/utf8.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
-#include "common/codec/utf8.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/request_dropping.h"
 #include "worker/text/request/chat.h"

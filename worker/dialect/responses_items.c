@@ -3,9 +3,9 @@
  * object at the end has the done form. */
 #include <string.h>
 
+#include "common/base/utf8.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/dialect/request_fields.h"
 #include "worker/dialect/responses_internal.h"
 #include "worker/dialect/writers.h"

@@ -3,8 +3,8 @@
 
 #include "worker/dialect/writers.h"
 
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
 #include "worker/text/request/thought_blocks.h"

@@ -6,8 +6,8 @@
 
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 
 /* Bits of Span.flags besides W3C's: it is known whether the parent is remote; the parent is
  * remote. */

@@ -5,10 +5,10 @@
 #include "common/base/arena.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/codec/msgpack_read.h"
-#include "common/codec/utf8.h"
 #include "worker/text/tokens/tokenizer.h"
 
 /* Turns with the same prompt; the key of the map is the prompt's bytes. */

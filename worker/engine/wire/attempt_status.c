@@ -5,22 +5,11 @@
 
 #include "common/base/arena.h"
 #include "common/base/log.h"
-#include "common/codec/utf8.h"
 #include "common/net/http1.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/refusal.h"
-
-/* Appends the engine's text to the error's text, without cutting a character. */
-static void add_words(struct err *e, struct str text)
-{
-    size_t at = strlen(e->text), room = sizeof(e->text) - at - 3;
-    size_t n = utf8_cut(text, room);
-
-    if (n > 0)
-        (void)snprintf(e->text + at, sizeof(e->text) - at, ": %.*s", (int)n, text.p);
-}
 
 void remote_log_words(const struct remote *r, int64_t status, struct str text)
 {
@@ -36,9 +25,9 @@ enum engine_failure remote_judge(const struct remote *r, int64_t status, struct 
     if (how != ENGINE_NOT_READY &&
         (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE))
         remote_log_words(r, status, text);
-    if (status >= 500 && r->options->error_texts &&
+    if (status >= 500 && r->options->error_texts && text.len > 0 &&
         (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE))
-        add_words(e, text);
+        err_add(e, ": %.*s", (int)MIN_OF(text.len, sizeof(e->text)), text.p);
     return how;
 }
 

@@ -9,9 +9,9 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
 #include "common/codec/surrogates.h"
-#include "common/codec/utf8.h"
 #include "worker/engine/wire/overflow.h"
 
 enum { WORDS_MAX = 300 }; /* most bytes of an engine's text that are passed on */

@@ -17,10 +17,10 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
 #include "common/codec/json_number.h"
 #include "common/codec/surrogates.h"
-#include "common/codec/utf8.h"
 
 enum { SHOWN_MAX = 64 }; /* most bytes of an engine's own words in an error */
 

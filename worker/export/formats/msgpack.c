@@ -4,9 +4,9 @@
 #include <msgpack.h>
 #include <stdio.h>
 
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
 #include "common/codec/surrogates.h"
-#include "common/codec/utf8.h"
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/media_table.h"
 #include "worker/export/build/trajectory.h"

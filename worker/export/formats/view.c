@@ -6,9 +6,9 @@
  * tools offered from a turn on, each list once.
  */
 
+#include "common/base/utf8.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/export/build/drift.h"
 #include "worker/export/build/trajectory.h"
 #include "worker/export/formats/tensors.h"

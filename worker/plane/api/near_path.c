@@ -19,9 +19,7 @@
 
 static void add_hint(struct err *e, const char *head, const char *path)
 {
-    size_t used = strlen(e->text);
-
-    (void)snprintf(e->text + used, sizeof(e->text) - used, "; did you mean \"%s%s\"?", head, path);
+    err_add(e, "; did you mean \"%s%s\"?", head, path);
 }
 
 /* Paths of routers and the dispatcher. "{" is a placeholder for a name. */

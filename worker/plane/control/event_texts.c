@@ -1,8 +1,8 @@
 #include "worker/plane/control/event_texts.h"
 
+#include "common/base/utf8.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "common/serve/feed.h"
 #include "worker/plane/call/call_watch.h"
 #include "worker/text/tokens/tokenizer.h"

@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
 #include "common/codec/json_build.h"
-#include "common/codec/utf8.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/text/request/chat.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
 #include "common/codec/json_build.h"
-#include "common/codec/utf8.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/policy.h"
 #include "worker/session/record/commit.h"

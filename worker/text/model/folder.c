@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 #include "common/base/buf.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 #include "common/os/file.h"
 
 enum { FILE_MAX = 64 << 20 };

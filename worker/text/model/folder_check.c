@@ -3,8 +3,8 @@
  * tokenizer after them: so a difference means that an engine's own ids are not the gateway's. */
 #include "worker/text/model/folder_check.h"
 
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/text/model/folder.h"
 #include "worker/text/model/model_internal.h"
 

@@ -14,7 +14,7 @@
 #include <sys/random.h>
 
 #include "common/base/check.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 #include "worker/text/model/standin_memo.h"
 
 enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 64 };

@@ -12,7 +12,7 @@
 #include "worker/text/parsers/gbnf.h"
 
 #include "common/base/check.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 enum { TAILS_MAX = 10, CODE_POINT_MAX = 0x10ffff };
 

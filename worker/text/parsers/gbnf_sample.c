@@ -10,7 +10,7 @@
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/base/map.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 enum { PASSES_MAX = 200, NESTING_MAX = 500, ENDLESS = 1 << 30 };
 

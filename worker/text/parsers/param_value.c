@@ -10,8 +10,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
+#include "common/base/utf8.h"
 #include "common/codec/hex.h"
-#include "common/codec/utf8.h"
 #include "worker/text/parsers/object_scan.h"
 #include "worker/text/parsers/python_scan.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 #include "worker/text/parsers/gbnf.h"
 
 enum {

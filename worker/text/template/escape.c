@@ -2,8 +2,8 @@
 
 #include "worker/text/template/escape.h"
 
+#include "common/base/utf8.h"
 #include "common/codec/hex.h"
-#include "common/codec/utf8.h"
 #include "worker/text/template/pystr.h"
 
 /* Reads `n` hex digits at *at. Returns -1 if there are fewer. */

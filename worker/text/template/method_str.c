@@ -5,7 +5,7 @@
  * (arg_like) and gives results that are HTML (v_like). */
 #include "worker/text/template/method_str.h"
 
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 #include "worker/text/template/callable.h"
 #include "worker/text/template/escape.h"
 #include "worker/text/template/filter.h"

@@ -6,7 +6,7 @@
 
 #include "worker/text/template/pystr.h"
 
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 /* Decodes without checks: the width is that of the first byte. */
 uint32_t pystr_next(struct str s, size_t *at)

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "common/base/utf8.h"
 #include "common/codec/json_number.h"
-#include "common/codec/utf8.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/number.h"
 #include "worker/text/template/print.h"

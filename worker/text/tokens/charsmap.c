@@ -14,8 +14,8 @@
 
 #include "common/base/budget.h"
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/codec/base64.h"
-#include "common/codec/utf8.h"
 #include "worker/text/tokens/grapheme.h"
 #include "worker/text/tokens/unicode.h"
 

@@ -17,10 +17,10 @@
 
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
 #include "common/codec/hex.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/text/tokens/byte_level.h"
 #include "worker/text/tokens/pattern.h"
 #include "worker/text/tokens/regex.h"

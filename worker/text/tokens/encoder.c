@@ -14,8 +14,8 @@
 
 #include "common/base/attrs.h"
 #include "common/base/budget.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
-#include "common/codec/utf8.h"
 #include "worker/text/tokens/regex.h"
 #include "worker/text/tokens/tokenizer.h"
 #include "worker/text/tokens/tokenizer_parts.h"

@@ -5,7 +5,7 @@
 #include "worker/text/tokens/tokenizer_parts.h"
 
 #include "common/base/check.h"
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 #include "worker/text/tokens/tokenizer.h"
 #include "worker/text/tokens/unicode.h"
 

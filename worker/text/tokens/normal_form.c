@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
-#include "common/codec/utf8.h"
 #include "worker/text/tokens/unicode.h"
 
 struct mark {

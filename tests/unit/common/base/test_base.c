@@ -3,6 +3,7 @@
 #include "common/base/err.h"
 #include "common/base/mem.h"
 #include "common/base/str.h"
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
 #include "testing.h"
 
@@ -380,6 +381,23 @@ TEST(err, carries_status_and_retry)
 static void let(void *thing)
 {
     (*(int *)thing)++;
+}
+
+/* Bodies of errors are JSON. */
+TEST(err, is_utf8_wherever_a_text_is_cut)
+{
+    struct err e;
+
+    (void)err_set(&e, ERR_INVALID, "\"%.5s\" and \xff\xfe\xe4\xb8\x96 \x80",
+                  "\xf0\x9f\x98\x80\xf0\x9f");
+    cr_assert_str_eq(e.text, "\"\xf0\x9f\x98\x80?\" and ?\xe4\xb8\x96 ?");
+    err_add(&e, "%s", "\xe4");
+    cr_assert_str_eq(e.text, "\"\xf0\x9f\x98\x80?\" and ?\xe4\xb8\x96 ??");
+    for (size_t n = 0; n < sizeof(e.text) + 8; n++) {
+        (void)err_field(&e, "\xe4\xb8", "%*s\xe4\xb8\x96\xe4\xb8\x96", (int)n, "");
+        cr_assert(utf8_valid(str_cstr(e.text)));
+        cr_assert_str_eq(e.param, "?");
+    }
 }
 
 TEST(arena, holds_what_its_values_point_into_until_it_is_given_back)

@@ -1,8 +1,8 @@
 /* Tests of utf8, crc32c and base64. */
 #include "common/base/attrs.h"
+#include "common/base/utf8.h"
 #include "common/codec/base64.h"
 #include "common/codec/crc32c.h"
-#include "common/codec/utf8.h"
 #include "testing.h"
 
 TEST(utf8, every_character_round_trips)

@@ -4,8 +4,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "testing.h"
 #include "worker/plane/call/model_call.h"
 #include "worker/plane/call/sampled_answer.h"

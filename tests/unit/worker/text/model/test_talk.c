@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "testing.h"
 
 uint32_t talk_below(struct talk_random *r, uint32_t n)

@@ -2,8 +2,8 @@
  * Compares the hand-written matchers of families with PCRE2 and the translated pattern. Tests
  * special cases of the translation against Oniguruma's results (from the reference library).
  */
+#include "common/base/utf8.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "tokens_kit.h"
 #include "worker/text/tokens/normal_form.h"
 #include "worker/text/tokens/normalizer.h"

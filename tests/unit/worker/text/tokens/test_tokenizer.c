@@ -1,8 +1,8 @@
 #include <malloc.h>
 
+#include "common/base/utf8.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "tokens_kit.h"
 #include "worker/text/tokens/span.h"
 #include "worker/text/tokens/tokenizer.h"

@@ -2,8 +2,8 @@
  * UTF-8 as Unicode 15 table 3-7 defines it: no overlong forms, no surrogates, nothing above
  * U+10FFFF. Pure.
  */
-#ifndef RG_CODEC_UTF8_H
-#define RG_CODEC_UTF8_H
+#ifndef RG_BASE_UTF8_H
+#define RG_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>

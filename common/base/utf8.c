@@ -1,6 +1,6 @@
 /* ASCII is skipped 64 bytes at a time. */
 
-#include "common/codec/utf8.h"
+#include "common/base/utf8.h"
 
 #include <string.h>
 
