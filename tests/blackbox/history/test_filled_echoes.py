@@ -157,6 +157,20 @@ def test_a_stop_string_that_ends_within_an_id(start, added, cause):
         assert tree(gateway, s)[1]["cause"] == cause and (sent[len(before):][:4] == [*b"a e", 260]) == (cause == "extended")
 
 
+@pytest.mark.parametrize("history", ("tree", "timelines"))
+def test_a_branch_before_a_cut_answer_keeps_the_added_text(gateway, history):
+    gw, text = gateway(), f"<code>\nx = 1\n{STOP} 42"
+    s = gw.post("/sessions", {"on_truncated": "branch", "history": history}).json()
+    first(gw, s)
+    head = [user("q"), said(text), user("go on")]
+    assert gw.chat(s, head, max_tokens=2).json()["choices"][0]["message"]["content"] == "do"
+    assert gw.chat(s, [*head, said("do"), user("more")]).status == 200
+    *_, t = export(gw, s)
+    whole, runs = texts(t)
+    assert whole.count(f"{STOP} 42\x01\n") == 1 and t["turns"][-1]["cause"] == "truncated_answer"
+    assert len(t["turns"]) == 2 and runs[0] == ("do" if history == "timelines" else f"<code>\nx = 1\n{STOP}")
+
+
 @pytest.mark.parametrize("text, branches", [("(no content)", 1), ("(no contents)", 2)])
 def test_claude_code_fills_an_empty_answer(start, tmp_path, text, branches):
     script = tmp_path / "s.json"

@@ -147,6 +147,11 @@ static int render_behind(const struct search *s, const struct checkpoint *base, 
     if (!base)
         return model_prompt(s->in->model, s->in->scratch, &chat, out, &e);
     tail = (struct model_tail){.last = {s->ids, base->total}, .cut = base->cut};
+    while (node->depth > base->node->depth)
+        node = node->parent;
+    if (node != base->node && message_begins_with(&node->msg, base, &tail.added) &&
+        !checkpoint_trim_added(s->in->model, base, tail.last, s->arena, &tail.added))
+        return -1;
     rc = model_suffix(s->in->model, s->in->scratch, &chat, base->node->depth, &tail, &x, &e);
     *out = x.ids;
     return rc;

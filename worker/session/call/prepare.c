@@ -268,6 +268,22 @@ static int leave_text(struct plan *p, struct err *e)
     return 0;
 }
 
+/* Moves the position before answers that were cut by length. The answer before them may have added
+ * text: then the request's message is not its node. */
+static void leave_truncated(struct plan *p)
+{
+    const struct message_node *at = NULL;
+    struct str added;
+
+    do {
+        p->parent = p->parent->parent;
+        at = p->parent ? walk_node(&p->walk, p->parent->node->depth) : NULL;
+    } while (p->parent && (checkpoint_truncated(p->parent) || (p->exact && at != p->parent->node)));
+    p->covered = p->parent ? p->parent->node->depth : 0;
+    if (p->parent && at != p->parent->node && message_begins_with(&at->msg, p->parent, &added))
+        p->added = arena_str(p->arena, added);
+}
+
 /* Handles a request that continues an answer that was cut by length. */
 static int meet_truncated(const struct session *s, struct plan *p, bool *ret_branches,
                           struct err *e)
@@ -283,9 +299,7 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
                        p->covered - 1);
     if (s->options.on_truncated == TRUNCATED_CONTINUE || p->chain)
         return 0;
-    while (p->parent && checkpoint_truncated(p->parent))
-        p->parent = p->parent->parent;
-    p->covered = p->parent ? p->parent->node->depth : 0;
+    leave_truncated(p);
     *ret_branches = true;
     return 0;
 }
@@ -418,22 +432,6 @@ int session_prepare_position(struct session *s, struct arena *a,
     return -1;
 }
 
-/* Removes from the added text what the answer's last id has after the stop string. Returns false if
- * the text does not begin with that, or if the suffix could not be made of the text alone. */
-static bool trim_added(struct plan *p)
-{
-    const struct model *m = p->session->store->model;
-    struct token_span last = p->made.stored[p->made.stored_parts - 1];
-    struct str after;
-
-    if (model_renders_all(m) ||
-        !model_ends_at(m, last, checkpoint_stop(p->parent), p->arena, &after) ||
-        !str_starts(p->added, after))
-        return false;
-    p->added = str_sub(p->added, after.len, p->added.len);
-    return true;
-}
-
 /* Chooses the position again, without answers to which the client added text. */
 MAY_PAUSE static int attach_exactly(struct plan *p, struct err *e)
 {
@@ -454,7 +452,9 @@ int session_prepare_path(struct session_plan *pub, struct err *e)
     if (plan_read_path(p, e))
         return -1;
     find_stored(p->session, p);
-    if (!p->added.p || trim_added(p))
+    if (!p->added.p ||
+        checkpoint_trim_added(p->session->store->model, p->parent,
+                              p->made.stored[p->made.stored_parts - 1], p->arena, &p->added))
         return 0;
     if (attach_exactly(p, e))
         return -1;

@@ -16,6 +16,7 @@
 #include "worker/session/forest/forest.h"
 #include "worker/session/record/record.h"
 #include "worker/session/store/payload.h"
+#include "worker/text/model/model.h"
 #include "worker/text/request/odds.h"
 #include "worker/text/tokens/span.h"
 
@@ -39,6 +40,36 @@ struct str checkpoint_stop(const struct checkpoint *t)
         (void)record_u(&r);
     stop = record_str(&r);
     return t->n > 0 && t->told.p && !r.bad ? stop : (struct str){0};
+}
+
+static struct str trim_start(struct str s)
+{
+    return str_sub(s, s.len > 0 ? (size_t)(str_trim(s).p - s.p) : 0, s.len);
+}
+
+bool message_begins_with(const struct message *m, const struct checkpoint *t, struct str *ret_added)
+{
+    const struct message *answer = &t->node->msg;
+    struct str own = trim_start(answer->content), stop = checkpoint_stop(t);
+    struct str text = trim_start(m->content);
+
+    if (answer->calls || stop.len == 0 || !str_starts(text, own))
+        return false;
+    text = str_sub(text, own.len, text.len);
+    *ret_added = str_sub(text, stop.len, text.len);
+    return str_starts(text, stop) && ret_added->len > 0;
+}
+
+bool checkpoint_trim_added(const struct model *m, const struct checkpoint *t,
+                           struct token_span last, struct arena *a, struct str *added)
+{
+    struct str after;
+
+    if (model_renders_all(m) || !model_ends_at(m, last, checkpoint_stop(t), a, &after) ||
+        !str_starts(*added, after))
+        return false;
+    *added = str_sub(*added, after.len, added->len);
+    return true;
 }
 
 /* --- runs --- */

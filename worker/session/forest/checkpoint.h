@@ -20,7 +20,9 @@ struct forest;
 struct json;
 struct json_out;
 struct logprob_report;
+struct message;
 struct message_node;
+struct model;
 struct odds;
 struct payload;
 struct token_span;
@@ -163,6 +165,16 @@ static inline bool checkpoint_lies_apart(const struct checkpoint *t)
 /* Returns the stop string that ended the answer; absent if none did, or if no ids of the answer are
  * known, so that they cannot have it. Read from `told`. */
 struct str checkpoint_stop(const struct checkpoint *t);
+
+/* Reports whether the message has the answer's text, its stop string, and more, which is
+ * *ret_added. */
+bool message_begins_with(const struct message *m, const struct checkpoint *t,
+                         struct str *ret_added);
+
+/* Removes from the added text what the answer's last id has after the stop string. Returns false if
+ * the text does not begin with that, or if the suffix could not be made of the text alone. */
+bool checkpoint_trim_added(const struct model *m, const struct checkpoint *t,
+                           struct token_span last, struct arena *a, struct str *added);
 
 /* Return what was sampled, n values each. The payload must have been recalled. */
 const int32_t *checkpoint_ids(const struct checkpoint *t);

@@ -427,25 +427,6 @@ static struct message_node *find_stopped(const struct forest *f, const struct me
     return NULL;
 }
 
-static struct str trim_start(struct str s)
-{
-    return str_sub(s, s.len > 0 ? (size_t)(str_trim(s).p - s.p) : 0, s.len);
-}
-
-/* Reports whether the text is that of a node's answer, its stop string, and more. */
-static bool begins_with_stopped(const struct message_node *n, struct str text,
-                                struct str *ret_added)
-{
-    struct str own = trim_start(n->msg.content), stop = checkpoint_stop(n->newest);
-
-    text = trim_start(text);
-    if (n->msg.calls || stop.len == 0 || !str_starts(text, own))
-        return false;
-    text = str_sub(text, own.len, text.len);
-    *ret_added = str_sub(text, stop.len, text.len);
-    return str_starts(text, stop) && ret_added->len > 0;
-}
-
 struct message_node *forest_find_begun(struct forest *f, const struct message_node *parent,
                                        const struct message *m, struct str *ret_added)
 {
@@ -469,7 +450,7 @@ struct message_node *forest_find_begun(struct forest *f, const struct message_no
                 continue;
             if (!goes_on(&look, n))
                 return NULL;
-            if (begins_with_stopped(n, m->content, ret_added))
+            if (message_begins_with(m, n->newest, ret_added))
                 return n;
         }
     }
