@@ -171,6 +171,27 @@ def test_a_branch_before_a_cut_answer_keeps_the_added_text(gateway, history):
     assert len(t["turns"]) == 2 and runs[0] == ("do" if history == "timelines" else f"<code>\nx = 1\n{STOP}")
 
 
+def own_model(folder, template, tokenizer=MODELS / "chatml-bytes" / "tokenizer.json", end="<|im_end|>"):
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": end, "chat_template": template}))
+    return str(folder)
+
+
+@pytest.mark.parametrize("scheme, trajectories", [("metaspace", 2), ("always", 2), ("never", 1)])
+def test_a_tokenizer_that_begins_a_text_with_a_blank_takes_no_added_text(start, tmp_path, scheme, trajectories):
+    template = ("{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]{% else %}"
+                "{{ m.content }}</s>{% endif %}{% endfor %}")
+    model = own_model(tmp_path / "model", template, MODELS.parent / "tokens" / f"tiny-spm-{scheme}" / "tokenizer.json", "</s>")
+    script = tmp_path / "s.json"
+    script.write_text(json.dumps(["the code END", "done"]))
+    gw = start(engine=f"builtin:script:{script}", workers=1, model=model)
+    s = gw.post("/sessions", {}).json()
+    text = gw.chat(s, "q", stop=["END"]).json()["choices"][0]["message"]["content"]
+    assert gw.chat(s, [user("q"), said(f"{text}END42 results"), user("go on")]).status == 200
+    assert len(export(gw, s)) == trajectories
+
+
 @pytest.mark.parametrize("text, branches", [("(no content)", 1), ("(no contents)", 2)])
 def test_claude_code_fills_an_empty_answer(start, tmp_path, text, branches):
     script = tmp_path / "s.json"

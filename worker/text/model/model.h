@@ -177,8 +177,9 @@ struct model_tail {
     struct str added; /* text with which the last covered message ends, and which the ids lack */
 };
 
-/* Reports whether the ids of an answer end with the stop string, which may end within the last one.
- * *ret_after: that id's text after it, in the arena. */
+/* Reports whether the ids of an answer end with the stop string, which may end within the last one,
+ * and ids of a text alone can follow them. *ret_after: the last id's text after the stop string, in
+ * the arena. */
 bool model_ends_at(const struct model *m, struct token_span last, struct str stop, struct arena *a,
                    struct str *ret_after);
 

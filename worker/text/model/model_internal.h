@@ -42,6 +42,8 @@ struct boundaries {
     bool wraps[5];    /* by role: a text is shown only if it is a list of parts */
     bool hides[5];    /* by role: no text is shown */
     const char *role_names[6]; /* roles that can be appended, NULL-terminated */
+    /* texts that are encoded one by one are decoded as one; not if each begins with a blank */
+    bool joins_texts;
     struct str generation_prompt;
     struct str close; /* text between an answer's content and the next turn */
 };

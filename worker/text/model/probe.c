@@ -569,6 +569,21 @@ void model_probe_again(struct model *m, struct model_scratch *s)
     arena_reset(&s->arena);
 }
 
+/* Encodes a letter twice. */
+static bool joins_texts(const struct probe *p)
+{
+    struct buf text = {0};
+    bool ret;
+
+    vec_clear(&p->s->ids);
+    ret = encoder_encode(p->s->encoder, STR("a"), false, &p->s->ids, NULL) == 0 &&
+          encoder_encode(p->s->encoder, STR("a"), false, &p->s->ids, NULL) == 0;
+    tokenizer_decode(p->m->tokenizer, p->s->ids.at, p->s->ids.n, false, &text);
+    ret = ret && str_eq_c(buf_str(&text), "aa");
+    buf_done(&text);
+    return ret;
+}
+
 void model_probe(struct model *m, struct model_scratch *s)
 {
     struct probe p = {.m = m, .s = s};
@@ -594,6 +609,7 @@ void model_probe(struct model *m, struct model_scratch *s)
         ids[i] = m->stops[i].id;
     m->info.stop_ids = ids;
     m->info.n_stop_ids = m->n_stops;
+    m->boundaries.joins_texts = joins_texts(&p);
     store_lead(&p);
     learn_needs(&p);
     arena_reset(&s->arena);

@@ -105,7 +105,7 @@ bool model_ends_at(const struct model *m, struct token_span last, struct str sto
     struct buf text = {0}, shorter = {0};
 
     *ret_after = (struct str){0};
-    if (n == 0 || end_of(m, &(struct model_tail){.last = last}))
+    if (n == 0 || !m->boundaries.joins_texts || end_of(m, &(struct model_tail){.last = last}))
         return false;
     tokenizer_decode(m->tokenizer, last.at + last.n - n, n, false, &text);
     tokenizer_decode(m->tokenizer, last.at + last.n - n, n - 1, false, &shorter);
