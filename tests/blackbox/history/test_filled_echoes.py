@@ -192,6 +192,22 @@ def test_a_tokenizer_that_begins_a_text_with_a_blank_takes_no_added_text(start, 
     assert len(export(gw, s)) == trajectories
 
 
+@pytest.mark.parametrize("way, cause", [("branch", "template_rewrite"), ("append", "extended")])
+def test_a_thought_that_the_template_drops_counts_before_added_text(start, tmp_path, way, cause):
+    template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content and loop.last %}<think>"
+                "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+                "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    script = tmp_path / "s.json"
+    script.write_text(json.dumps(["<think>hm</think>the code END", "done"]))
+    gw = start(engine=f"builtin:script:{script}", workers=1, model=own_model(tmp_path / "model", template),
+               on_template_rewrite=way, reasoning_parser="qwen3")
+    s = gw.post("/sessions", {}).json()
+    assert gw.chat(s, "q", stop=["END"]).json()["choices"][0]["message"]["reasoning_content"] == "hm"
+    assert gw.chat(s, [user("q"), said("the code END 42"), user("go on")]).status == 200
+    whole, _ = texts(export(gw, s)[-1])
+    assert tree(gw, s)[-1]["cause"] == cause and ("hm" in whole) == (way == "append") and "the code END 42\x01" in whole
+
+
 @pytest.mark.parametrize("text, branches", [("(no content)", 1), ("(no contents)", 2)])
 def test_claude_code_fills_an_empty_answer(start, tmp_path, text, branches):
     script = tmp_path / "s.json"

@@ -96,17 +96,37 @@ enum { AUDITS_ALL = 0 };
 enum { AUDITS_ALL = 1 };
 #endif
 
+/* Returns the chat for the suffix. The answer to which text was added has its thought, so that a
+ * template that drops it is noticed. */
+static struct chat chat_of_suffix(const struct plan *p)
+{
+    struct chat ret = p->chat;
+    uint32_t last = p->covered - 1;
+    struct json *all;
+
+    if (!p->added.p)
+        return ret;
+    all = ARENA_NEW(p->arena, struct json);
+    *all = *ret.messages;
+    all->items = arena_alloc(p->arena, all->n * sizeof(*all->items));
+    memcpy(all->items, ret.messages->items, all->n * sizeof(*all->items));
+    all->items[last] = message_with_thought(&all->items[last], p->parent->message, p->arena);
+    ret.messages = all;
+    return ret;
+}
+
 /* Makes the prompt after a parent. If no suffix can be made (the template does not render answers),
  * the whole chat is rendered. */
 static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     const struct session *s = p->session;
+    struct chat chat = chat_of_suffix(p);
     struct model_suffix x = {0};
     struct model_tail tail = {p->made.stored[p->made.stored_parts - 1], p->parent->cut, p->added};
     int rc;
 
     model_scratch_audit(scratch, p->made.audits || AUDITS_ALL);
-    rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
+    rc = model_suffix(s->store->model, scratch, &chat, p->covered, &tail, &x, e);
     model_scratch_audit(scratch, false);
     p->made.audited = x.audit != MODEL_AUDIT_NONE;
     p->made.audit_differs = x.audit == MODEL_AUDIT_DIFFERS;
