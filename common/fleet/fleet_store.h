@@ -228,8 +228,9 @@ struct store {
 };
 
 /* Makes the caller the owner under a new epoch: above the stored one, `known`, each `seen` that
- * was told, and the store's clock in ms. A `seen` that is a day ahead of that clock raises no
- * epoch. How far above depends on the server, so that two of them hardly ever give the same epoch.
+ * was told, and the store's clock in ms. A `seen` that is a day ahead of both the stored one and
+ * the clock raises no epoch. How far above depends on the server, but for the clock, so that two
+ * of them hardly ever give the same epoch.
  * If the store has a replica, it has the claim, too, before the answer. Only the node of the block
  * makes a first entry, which is whole: such a node has no records yet. A place that is not whole
  * is claimed by its owner alone, or with `incomplete`. If `known` is newer than the claim that the

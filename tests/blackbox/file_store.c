@@ -148,10 +148,13 @@ static void set_doubt(struct file_store *s, struct file_entry *p, const struct s
     p->replicated = false;
 }
 
-/* Returns the newest claim that another server has, or had. One that is a day ahead is wrong. */
+/* Returns the newest claim that another server has, or had. One that is a day ahead of both the
+ * clock and the stored one is wrong. */
 static uint64_t find_newest(const struct file_entry *p, const struct store_claim *claim)
 {
-    return claim->seen > clock_wall_ms() + 86400000 ? p->told : MAX_OF(p->told, claim->seen);
+    uint64_t most = MAX_OF(clock_wall_ms(), p->e.epoch) + 86400000;
+
+    return claim->seen > most ? p->told : MAX_OF(p->told, claim->seen);
 }
 
 static void file_claim(struct store *store, const struct store_claim *claim, struct store_call call)
