@@ -48,6 +48,16 @@ static void check_without(const struct config *c, struct buf *mistakes)
         buf_puts(mistakes, "--fleet-leave: needs --fleet\n");
 }
 
+static void check_inline(const struct config *c, struct buf *mistakes)
+{
+    if (c->sink_inline_max != CONFIG_FLEET_INLINE)
+        buf_printf(
+            mistakes,
+            "--sink-inline-max: %lld excludes --fleet, which needs 512MiB: another node could "
+            "not reach the file\n",
+            (long long)c->sink_inline_max);
+}
+
 /* Settings that a fleet replaces, or that would void its promise. */
 static void check_others(const struct config *c, struct buf *mistakes)
 {
@@ -62,12 +72,7 @@ static void check_others(const struct config *c, struct buf *mistakes)
     if (c->listen_tls)
         buf_puts(mistakes, "--listen: `,tls` excludes --fleet: nodes call each other without TLS; "
                            "use --front\n");
-    if (c->sink_inline_max != CONFIG_FLEET_INLINE)
-        buf_printf(
-            mistakes,
-            "--sink-inline-max: %lld excludes --fleet, which needs 512MiB: another node could "
-            "not reach the file\n",
-            (long long)c->sink_inline_max);
+    check_inline(c, mistakes);
     if (c->worker_base % FLEET_BLOCK_SIZE != 0)
         buf_puts(mistakes, "--worker-base: excludes --fleet, which gives each node its indexes\n");
 }
@@ -130,10 +135,11 @@ static void keep_text(char *const *live, char **fresh)
         *fresh = mem_strdup(*live);
 }
 
-void fleet_settings_keep(const struct config *live, struct config *fresh)
+void fleet_settings_keep(const struct config *live, struct config *fresh, struct buf *mistakes)
 {
     if (!live->fleet)
         return;
+    check_inline(fresh, mistakes);
     keep_text(&live->fleet_node, &fresh->fleet_node);
     keep_text(&live->fleet_address, &fresh->fleet_address);
     if (!fresh->worker_base_given)

@@ -12,7 +12,8 @@ void fleet_settings_check(const struct config *c, struct buf *mistakes);
 /* Fills in the node's name and address. `listens`: HOST:PORT of the gateway. -1 with ERR_CONFIG. */
 int fleet_settings_resolve(struct config *c, const char *listens, struct err *e);
 
-/* Copies to freshly loaded settings what the running gateway has filled in. */
-void fleet_settings_keep(const struct config *live, struct config *fresh);
+/* Copies to freshly loaded settings what the running gateway has filled in. Appends a line for each
+ * that would be applied and contradicts its fleet. */
+void fleet_settings_keep(const struct config *live, struct config *fresh, struct buf *mistakes);
 
 #endif

@@ -135,7 +135,7 @@ static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
     struct config *fresh = config_load_again(s->config, mistakes);
 
     if (fresh)
-        fleet_settings_keep(s->config, fresh);
+        fleet_settings_keep(s->config, fresh, mistakes);
     if (fresh && s->config->upstream.n == 0)
         key_files_check_change(s->config, fresh, mistakes);
     if (fresh && s->bodies->check)

@@ -144,6 +144,10 @@ def test_a_frozen_node_gives_up_places_of_retired_workers(tmp_path):
         for session in sessions.values():
             assert fleet.chat("a", session, "one").status == 200
             wait_whole(fleet, session)
+        config.write_text("workers: 1\nsink-inline-max: 4MiB\n")     # another node could not read the file
+        a.allow("not reloaded")
+        a.signal(signal.SIGHUP)
+        a.wait_line("not reloaded.*--sink-inline-max: 4194304")
         config.write_text("workers: 1\n")
         a.signal(signal.SIGHUP)
         a.wait_line("sessions adopted")
