@@ -189,12 +189,13 @@ def test_a_setting_of_the_tokenizer_that_cannot_be_honored_is_refused_at_the_sta
     assert told in check(path).stderr
 
 
-@pytest.mark.parametrize("name", ["chat_template.jinja", "generation_config.json"])
+@pytest.mark.parametrize("name", ["chat_template.jinja", "generation_config.json", "tokenizer.json"])
 def test_a_link_to_a_file_that_is_missing_is_refused_at_the_start(folder, name):
     """A downloaded folder without the folder of its contents: other stops and another template would be used."""
     path = folder()
     (path / name).unlink(missing_ok=True)
     (path / name).symlink_to("../../blobs/0123")
+    (path / "vocab.json").write_text("{}")
     assert f"{name} is a link to a file that does not exist" in check(path).stderr
 
 

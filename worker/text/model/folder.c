@@ -19,8 +19,7 @@
 
 enum { FILE_MAX = 64 << 20 };
 
-/* Reports whether the path is a link. Downloaded folders link to a folder that may be missing. */
-static bool is_link(const char *path)
+bool folder_is_link(const char *path)
 {
     struct stat st;
 
@@ -42,7 +41,7 @@ static int read_text_file(struct arena *a, const char *path, struct str *ret, st
         *ret = arena_str(a, buf_str(&file));
     else if (why.sys != ENOENT && why.sys != ENOTDIR)
         *e = why;
-    else if (is_link(path))
+    else if (folder_is_link(path))
         rc = err_set(e, ERR_IO, "%s is a link to a file that does not exist", path);
     else
         rc = 0;

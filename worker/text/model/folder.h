@@ -7,6 +7,8 @@
 #ifndef RG_MODEL_FOLDER_H
 #define RG_MODEL_FOLDER_H
 
+#include <stdbool.h>
+
 #include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/codec/json.h"
@@ -22,6 +24,9 @@ struct folder {
     struct str template_from;    /* path of the default template */
     struct str template_json;    /* the default one that a JSON file has, perhaps replaced */
 };
+
+/* Reports whether the path is a link. Downloaded folders link to a folder that may be missing. */
+bool folder_is_link(const char *path);
 
 /* Reads dir into the arena. `template_path` (NULL: none) replaces the folder's templates. Returns
  * -1 with ERR_IO or ERR_CONFIG and the file's name. */

@@ -118,8 +118,12 @@ static int load_tokenizer(struct model *m, const char *dir, struct err *e)
     buf_printf(&path, "%s/tokenizer.json", dir);
     buf_add_c(&path, 0);
     rc = tokenizer_load(path.p, &m->tokenizer, e);
+    if (rc != 0 && e->sys == ENOENT)
+        rc = folder_is_link(path.p)
+                 ? err_set(e, ERR_IO, "%s is a link to a file that does not exist", path.p)
+                 : fault_no_tokenizer(dir, e);
     buf_done(&path);
-    return rc != 0 && e->sys == ENOENT ? fault_no_tokenizer(dir, e) : rc;
+    return rc;
 }
 
 /* Reports whether two templates write the same: one newline at the end, which editors add to files,
