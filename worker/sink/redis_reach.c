@@ -3,6 +3,7 @@
  * without memory. XTRIM to a length that no stream has fails on a key that is no stream. */
 #include "worker/sink/redis_reach.h"
 
+#include <errno.h>
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,13 @@ enum { LIMIT_S = 3 };
 /* Sends a command. `passed` (NULL: none): the first word of an error that does not count. */
 static int ask(redisContext *c, int n, const char **words, const char *passed, struct err *e)
 {
-    redisReply *r = redisCommandArgv(c, n, words, NULL);
+    redisReply *r;
     int rc = 0;
 
+    errno = 0;
+    r = redisCommandArgv(c, n, words, NULL);
+    if (!r && errno == EAGAIN)
+        return err_set(e, ERR_IO, "%s: no answer within %d s", words[0], LIMIT_S);
     if (!r)
         return err_set(e, ERR_IO, "%s: %s", words[0], c->errstr);
     if (r->type == REDIS_REPLY_ERROR && !(passed && str_starts(str_cstr(r->str), str_cstr(passed))))

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 
@@ -353,12 +354,14 @@ def test_doctor_tries_each_sink(server, tmp_path):
     (tmp_path / "pw").write_text("pw\n")
     (tmp_path / "wrong").write_text("other\n")
     at, closed = f"redis:redis://127.0.0.1:{r.port}", g.free_port()
+    mute = socket.create_server(("127.0.0.1", 0))
     want = {at: "takes sessions", f"{at}/1?stream=fresh": "takes sessions", f"{at}?stream=text": "XTRIM: WRONGTYPE",
             f"{at}/99": "SELECT: ERR", f"{at}?user=narrow&password_file={tmp_path}/pw": "takes sessions",
             f"{at}/1?user=narrow&password_file={tmp_path}/pw": "SELECT: NOPERM",
             f"{at}?user=reader&password_file={tmp_path}/pw": "XADD: NOPERM",
             f"{at}?user=other&password_file={tmp_path}/pw": "XADD: NOPERM",
             f"{at}?password_file={tmp_path}/wrong": "AUTH: ", f"redis:redis://127.0.0.1:{closed}": "Connection refused",
+            f"redis:redis://127.0.0.1:{mute.getsockname()[1]}": "XADD: no answer within 3 s",
             f"redis:unix:{tmp_path}/none": "No such file", f"file:{tmp_path}/out": "takes sessions"}
     done = subprocess.run([g.BINARY, "doctor", "--json", f"--listen=127.0.0.1:{g.free_port()}", f"--state-dir={tmp_path}/state",
                            "--workers=1", *[f"--sink={w}" for w in want]], text=True, capture_output=True, check=False, timeout=120)
@@ -367,6 +370,7 @@ def test_doctor_tries_each_sink(server, tmp_path):
     for f, (sink, text) in zip(found, want.items(), strict=True):
         assert f["text"].startswith(f"{sink}: {text}"), f
         assert (f["level"] == "ok") == (text == "takes sessions") == (f["cure"] is None), f
+    mute.close()
     with r.client() as c:
         assert c.keys() == [b"text"]
 
