@@ -37,7 +37,7 @@ static void check_dropped(struct arena *a, const struct dialect *d, const struct
 {
     const struct json *names = NULL;
 
-    request_find_dropped(a, d, body, 0, NULL, false, req);
+    request_find_dropped(a, d, body, 0, (struct member_readers){0}, req);
     CHECK((req->dropped.names.p != NULL) == (req->dropped.unknown + req->dropped.unused > 0));
     if (!req->dropped.names.p)
         return;

@@ -123,7 +123,7 @@ static void check_item(struct dropping *d, const struct json *item)
     if (items && !is_plain_item(json_string(json_get(item, "type"))))
         return;
     check_members(d, place, item);
-    if (!d->shows_names && is_speaker(json_string(json_get(item, "role"))) &&
+    if (!d->readers.template_names && is_speaker(json_string(json_get(item, "role"))) &&
         json_string(json_get(item, "name")).len > 0)
         drop_member(d, place, STR("name"), USE_UNUSED);
     check_content(d, inner, json_get(item, list), false);

@@ -5,6 +5,7 @@
 #define RG_DIALECT_REQUEST_DROPPING_H
 
 #include "common/codec/json.h"
+#include "worker/dialect/request_members.h"
 #include "worker/text/request/chat_request.h"
 
 struct arena;
@@ -14,8 +15,7 @@ enum member_use { USE_READ, USE_SAMPLING, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
 struct dropping {
     struct arena *a;
     unsigned dialects;
-    member_taken_fn taken;
-    bool shows_names; /* the model reads `name` of users' and systems' messages */
+    struct member_readers readers;
     struct dropped_fields *to;
     struct json names;
 };

@@ -154,7 +154,8 @@ static bool is_taken(const struct dropping *d, struct str object, struct str nam
     int n = snprintf(path, sizeof(path), "%.*s.%.*s", (int)MIN_OF(object.len, sizeof(path)),
                      object.p, (int)MIN_OF(name.len, sizeof(path)), name.p);
 
-    return d->taken && n > 0 && (size_t)n < sizeof(path) && d->taken(str_cstr(path));
+    return d->readers.taken && n > 0 && (size_t)n < sizeof(path) &&
+           d->readers.taken(str_cstr(path));
 }
 
 /* Reports whether the value is null, or the default of a known member, or its empty list. */
@@ -201,7 +202,8 @@ static void check_member(struct dropping *d, const struct json_member *m)
     struct str name = json_string(&m->key);
     enum member_use use = use_of(d->dialects, name);
 
-    if (use < USE_UNUSED || asks_nothing(use, name, &m->value) || (d->taken && d->taken(name)))
+    if (use < USE_UNUSED || asks_nothing(use, name, &m->value) ||
+        (d->readers.taken && d->readers.taken(name)))
         return;
     if (use == USE_UNKNOWN && json_is(&m->value, JSON_OBJECT) && has_inner(d->dialects, name))
         check_inner_members(d, m);
@@ -259,13 +261,12 @@ static void check_continuation(struct dropping *d, const struct json *body, cons
 /* Finds the dropped members. If `taken` is set, an upstream obeys more members than the table says.
  * In Chat Completions such an upstream also gets the tools and the messages unchanged. */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
-                          uint32_t n_obeyed, member_taken_fn taken, bool shows_names,
+                          uint32_t n_obeyed, struct member_readers readers,
                           struct chat_request *req)
 {
     struct dropping x = {.a = a,
                          .dialects = d->members,
-                         .taken = taken,
-                         .shows_names = shows_names,
+                         .readers = readers,
                          .to = &req->dropped,
                          .names = json_empty(JSON_ARRAY)};
 
@@ -279,7 +280,7 @@ void request_find_dropped(struct arena *a, const struct dialect *d, const struct
         check_member(&x, &body->members[i]);
     for (uint32_t i = 0; i < body->n && (body->flags & JSON_SURROGATE); i++)
         find_surrogates(&x, &body->members[i]);
-    if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS)) {
+    if (!(readers.taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS)) {
         drop_tools(&x, body, req);
         drop_messages(&x, body, n_obeyed);
         check_continuation(&x, body, req->chat);

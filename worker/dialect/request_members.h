@@ -29,6 +29,12 @@ enum { DROPPED_NAMES_MAX = 16, DROPPED_NAME_MAX = 64 };
 void request_add_skipped(struct arena *a, const char *list, struct str kind,
                          struct chat_request *req);
 
+/* What reads members in addition to the dialect's table. */
+struct member_readers {
+    member_taken_fn taken; /* reports names that other layers use; or NULL */
+    bool template_names;   /* the template writes `name` of users' and systems' messages */
+};
+
 /*
  * Fills req->dropped from the body (a JSON object). Call it after the dialect's parse. Dropped are:
  *   - items that the reader skipped;
@@ -36,14 +42,13 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
  *   - tools of kinds that do not run here, as "tools.KIND", members of others that neither prompt
  *     nor grammar has, as "tools.NAME";
  *   - unknown members of messages and parts, as "messages.NAME" or "messages.content.NAME", and
- *     names of users and systems unless the template writes them (`shows_names`);
+ *     names of users and systems unless the template writes them;
  *   - members in which U+FFFD replaced half a character, as "name[i].lone_surrogate".
  * Sets req->strict, too. The first n_obeyed items of the list are known to have no such members.
- * `taken` (may be NULL) reports names that other layers use. Allocates nothing if nothing is
- * dropped.
+ * Allocates nothing if nothing is dropped.
  */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
-                          uint32_t n_obeyed, member_taken_fn taken, bool shows_names,
+                          uint32_t n_obeyed, struct member_readers readers,
                           struct chat_request *req);
 
 /* Reports whether an item of the dialect's list has members without effect. */

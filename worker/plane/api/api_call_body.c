@@ -188,9 +188,10 @@ static int api_call_parse(struct api_call *c, const struct body_text *body, stru
         rc = check_recorded(c, body->whole.len, e);
     if (rc == 0) {
         look(&engines, look_at_engines);
-        request_find_dropped(&c->arena, c->dialect, c->body,
-                             c->knows ? known_reading_obeyed(c->known) : 0, engines.takes,
-                             model_info(c->service->calls.model)->names, c->req);
+        request_find_dropped(
+            &c->arena, c->dialect, c->body, c->knows ? known_reading_obeyed(c->known) : 0,
+            (struct member_readers){engines.takes, model_info(c->service->calls.model)->names},
+            c->req);
     }
     if (request_limits_memory(&c->limits, &c->arena, e) || rc)
         return -1;

@@ -84,7 +84,7 @@ static void take_parse(struct arena *a, const struct dialect *d, struct str text
 
     cr_assert_eq(json_parse(a, text, &body, &e), 0, "%s", e.text);
     cr_assert_eq(d->parse(a, body, NULL, &past, &req, &e), 0, "%s", e.text);
-    request_find_dropped(a, d, body, 0, NULL, false, &req);
+    request_find_dropped(a, d, body, 0, (struct member_readers){0}, &req);
     (void)d->writer(a, &req, body, &out);
     buf_done(&out);
 }
