@@ -450,7 +450,7 @@ static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms
     for (uint32_t i = 0; i < slots->n; i++) {
         const struct json *v = &slots->members[i].value;
         struct str name = json_string(&slots->members[i].key);
-        struct field_shown shown;
+        struct field_shown shown = {0};
         char path[80];
         int64_t n;
 
